@@ -1,0 +1,41 @@
+# `make demo` and `make test` each do everything on a fresh machine; both can be repeated.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: setup demo test lint types acceptance clean
+
+setup: $(STAMP)
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): $(BIN)/python pyproject.toml constraints.txt
+	@echo "== installing torch (once, about half a minute)"
+	$(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt "torch==2.13.0"
+	@echo "== installing everything else (once, about two minutes)"
+	$(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/campaign run
+	@$(BIN)/campaign status last
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -m 'not gpu and not multi_gpu and not sanitizer and not acceptance'
+
+acceptance: $(STAMP)
+	$(BIN)/python -m pytest -m acceptance --durations=20 --timeout=3600
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache

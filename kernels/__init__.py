@@ -1,0 +1,1 @@
+"""Operators and their schedules. Importing this package loads nothing heavy."""

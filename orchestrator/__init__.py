@@ -1,0 +1,1 @@
+"""How it is measured: Ray, GPUs, processes, sockets."""

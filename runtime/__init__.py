@@ -1,0 +1,1 @@
+"""The DFlash2 server. Importing this package loads nothing heavy."""
