@@ -1,1 +1,1 @@
-"""What is measured: plans, facts, comparison, statistics, gates, corpora, scorers. Pure; no I/O but reading corpus files."""
+"""What is measured: plans, facts, comparison, statistics, gates, corpora, scorers. Pure but for corpus files."""

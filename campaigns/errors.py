@@ -1,0 +1,89 @@
+"""What can go wrong in the control plane, and the exit code that each kind ends with.
+
+    CampaignError
+    ├── UsageError          1   unknown flag, key, arm, schedule, ID; missing file
+    ├── NothingAdmissible   4   no admissible pair
+    ├── WorldError          5   the machine said no
+    │   ├── NoDevice            no such device, foreign process, device marked as stuck
+    │   ├── LeaseTimeout        somebody else holds it
+    │   ├── ServerFailed        not ready, died, did not answer in time
+    │   └── StoreUnwritable     disk full, read-only, locked
+    └── IdentityMismatch    6   hash, tokenizer, identity or store mismatch
+
+The message is one sentence that names the value and the remedy: it is printed as it stands. Anything else that reaches
+the command line is a bug and keeps its traceback (exit 70).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of `campaign`; no library's own code reaches the user."""
+
+    COMPLETE = 0
+    USAGE = 1
+    SLOWER = 2
+    STRICT = 3
+    NOTHING_ADMISSIBLE = 4
+    WORLD = 5
+    IDENTITY = 6
+    BUG = 70
+    INTERRUPTED = 130
+
+
+# When several apply the first of these wins: a mismatch makes every other statement meaningless.
+_RANK = (
+    Exit.INTERRUPTED,
+    Exit.BUG,
+    Exit.USAGE,
+    Exit.IDENTITY,
+    Exit.WORLD,
+    Exit.NOTHING_ADMISSIBLE,
+    Exit.SLOWER,
+    Exit.STRICT,
+    Exit.COMPLETE,
+)
+
+
+def highest(codes: Iterable[Exit]) -> Exit:
+    """The code to return when several apply; COMPLETE when there is none."""
+    return min(codes, key=_RANK.index, default=Exit.COMPLETE)
+
+
+class CampaignError(Exception):
+    exit_code = Exit.BUG
+
+
+class UsageError(CampaignError):
+    exit_code = Exit.USAGE
+
+
+class NothingAdmissible(CampaignError):
+    exit_code = Exit.NOTHING_ADMISSIBLE
+
+
+class WorldError(CampaignError):
+    exit_code = Exit.WORLD
+
+
+class NoDevice(WorldError):
+    pass
+
+
+class LeaseTimeout(WorldError):
+    pass
+
+
+class ServerFailed(WorldError):
+    pass
+
+
+class StoreUnwritable(WorldError):
+    pass
+
+
+class IdentityMismatch(CampaignError):
+    exit_code = Exit.IDENTITY

@@ -1,0 +1,226 @@
+"""What a campaign will do, decided once and frozen: arms, fixtures, and the order of every request.
+
+Knows nothing of YAML, servers or devices. `orchestrator.config.build_plan` makes the one `CampaignPlan` of a run; the
+loop, the store and the report read it. The order is a pure function of the plan, so a resumed campaign replays it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """The place of an arm in the comparison; the arm itself has its own name."""
+
+    CONTROL = "control"
+    CANDIDATE = "candidate"
+
+    @property
+    def other(self) -> Role:
+        return Role.CANDIDATE if self is Role.CONTROL else Role.CONTROL
+
+
+class Mode(StrEnum):
+    AB = "ab"
+    AA = "aa"  # the same switches in both arms: measures the noise floor
+
+
+class Order(StrEnum):
+    ABBA = "abba"  # the first arm flips from pair to pair
+    BLOCKED = "blocked"  # all requests of one arm, then all of the other; never mixed with ABBA in one table
+
+
+class StartupMode(StrEnum):
+    SWITCH = "switch"  # one server, the arm selected between requests
+    CO_RESIDENT = "co-resident"  # two servers on one lease, one active at a time
+    SEQUENTIAL = "sequential"  # two server lives on one lease, one after the other: not interleaved
+
+
+class Phase(StrEnum):
+    WARMUP = "warmup"
+    MEASURE = "measure"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    temperature: float = 1.0
+    top_k: int = 20
+    top_p: float = 0.95
+    min_p: float = 0.0
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of the comparison: what the server is told to do differently."""
+
+    name: str
+    schedules: tuple[tuple[str, str], ...] = ()  # (operator, schedule), sorted by operator
+    env: tuple[tuple[str, str], ...] = ()
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """One prompt with its seeds.
+
+    `body` is the JSON text of the request's own part ({"messages": […]}, {"prompt": …}, tools, response_format …), key
+    order kept because it reaches the wire. `max_tokens` is a cap; None means the model's capacity minus the prompt.
+    """
+
+    id: str
+    body: str
+    seeds: tuple[int, ...]
+    dataset: str = "fixture"
+    max_tokens: int | None = None
+    chat: bool = True  # /v1/chat/completions, else /v1/completions
+
+
+@dataclass(frozen=True, order=True)
+class PairKey:
+    startup: int
+    fixture: str
+    seed: int
+    repeat: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One measured request: where it stands in its pair (0 first, 1 second)."""
+
+    key: PairKey
+    role: Role
+    order_in_pair: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """The unit that is lost and repeated as a whole: all pairs of one fixture and seed in one startup.
+
+    Every request of a block comes from one server life. `warmups` counts requests per arm before the first step.
+    """
+
+    startup: int
+    fixture: str
+    seed: int
+    warmups: int
+    steps: tuple[Step, ...]
+
+    @property
+    def keys(self) -> tuple[PairKey, ...]:
+        return tuple(dict.fromkeys(step.key for step in self.steps))
+
+
+@dataclass(frozen=True)
+class ServerPlan:
+    """How the measured server comes to be. `adapter` names a module in orchestrator/adapters."""
+
+    adapter: str
+    model: str = ""  # folder of the checkpoint, or the served model's name for foreign servers
+    command: tuple[str, ...] = ()  # template with {port} {model} {workdir}
+    base_url: str = ""
+    ready_path: str = "/health"
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    ready_timeout_s: float = 300.0
+    stop_grace_s: float = 10.0
+    retries: int = 1  # new attempts of a block after a failed request
+
+
+@dataclass(frozen=True)
+class LeasePlan:
+    """Which devices, by exactly one of count, indices or UUIDs; always on one host."""
+
+    count: int = 1
+    indices: tuple[int, ...] = ()
+    uuids: tuple[str, ...] = ()
+    wait_s: float = 0.0
+    lock_dir: str = ""
+    inventory: str = "auto"  # auto | simulated:<name>
+    ray_address: str = ""  # empty: start a private Ray
+
+
+@dataclass(frozen=True)
+class ClientPlan:
+    timeout_s: float = 300.0  # the longest silence on the stream
+    keep_alive: bool = True
+
+
+@dataclass(frozen=True)
+class CampaignPlan:
+    name: str
+    control: Arm
+    candidate: Arm
+    fixtures: tuple[Fixture, ...]
+    server: ServerPlan
+    mode: Mode = Mode.AB
+    corpus: str = ""  # sha256 of the frozen corpus; empty for a campaign over speed fixtures
+    startups: int = 3
+    pairs: int = 6  # K, per fixture and seed in each startup; 1 in a corpus campaign
+    warmups: int = 5  # per fixture and arm; per startup and arm in a corpus campaign
+    order: Order = Order.ABBA
+    startup_mode: StartupMode = StartupMode.SWITCH
+    seed: int = 0
+    sampling: Sampling = Sampling()
+    lease: LeasePlan = LeasePlan()
+    client: ClientPlan = ClientPlan()
+    required_exactness: int = 4  # E4; the report says so when a server allows only E3
+    sample_hz: float = 4.0
+    calibrate_s: float = 5.0
+
+    def arm(self, role: Role) -> Arm:
+        return self.control if role is Role.CONTROL else self.candidate
+
+    def fixture(self, fixture_id: str) -> Fixture:
+        return next(f for f in self.fixtures if f.id == fixture_id)
+
+
+def first_role(campaign_seed: int, name: str, turn: int) -> Role:
+    """The arm that goes first: a fixed coin per name, flipped by every turn (startup, case)."""
+    digest = hashlib.sha256(f"{campaign_seed}\0{name}".encode()).digest()
+    return Role.CONTROL if (digest[0] + turn) % 2 == 0 else Role.CANDIDATE
+
+
+def blocks(plan: CampaignPlan, startup: int) -> tuple[Block, ...]:
+    """All blocks of one startup in the order in which they run."""
+    return tuple(_corpus_blocks(plan, startup) if plan.corpus else _fixture_blocks(plan, startup))
+
+
+def life_warmups(plan: CampaignPlan) -> int:
+    """Requests per arm that a new server life runs before its first block; elsewhere each block carries its own."""
+    return plan.warmups if plan.corpus else 0
+
+
+def pair_keys(plan: CampaignPlan) -> tuple[PairKey, ...]:
+    """Every pair that a complete campaign holds."""
+    return tuple(key for s in range(plan.startups) for block in blocks(plan, s) for key in block.keys)
+
+
+def _fixture_blocks(plan: CampaignPlan, startup: int) -> Iterator[Block]:
+    for fixture in plan.fixtures:
+        for seed in fixture.seeds:
+            first = first_role(plan.seed, fixture.id, startup)
+            keys = [PairKey(startup, fixture.id, seed, repeat) for repeat in range(plan.pairs)]
+            yield Block(startup, fixture.id, seed, plan.warmups, tuple(_steps(keys, first, plan.order)))
+
+
+def _corpus_blocks(plan: CampaignPlan, startup: int) -> Iterator[Block]:
+    cases = [(f.id, seed) for seed in sorted({s for f in plan.fixtures for s in f.seeds}) for f in plan.fixtures]
+    cases = [(fixture, seed) for fixture, seed in cases if seed in plan.fixture(fixture).seeds]
+    for turn, (fixture, seed) in enumerate(cases):
+        first = first_role(plan.seed, plan.corpus, startup + turn)
+        key = PairKey(startup, fixture, seed, 0)
+        yield Block(startup, fixture, seed, 0, tuple(_steps([key], first, plan.order)))
+
+
+def _steps(keys: list[PairKey], first: Role, order: Order) -> Iterator[Step]:
+    if order is Order.BLOCKED:
+        yield from (Step(key, first, 0) for key in keys)
+        yield from (Step(key, first.other, 1) for key in keys)
+        return
+    for turn, key in enumerate(keys):
+        leader = first if turn % 2 == 0 else first.other
+        yield Step(key, leader, 0)
+        yield Step(key, leader.other, 1)

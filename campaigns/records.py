@@ -1,0 +1,298 @@
+"""Facts: what was observed, frozen when it is written and never changed.
+
+The driver makes them, `results.store` keeps them, everything else reads them. Times are integers in nanoseconds of one
+monotonic clock on the leased host unless a name says `utc`. `None` means that the server or the machine did not say;
+it is never replaced by a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from campaigns.plan import PairKey, Phase, Role
+
+
+class Exactness(IntEnum):
+    """How far the two requests of a pair agree; each level contains the ones below it."""
+
+    NOT_COMPARED = 0
+    TEXT = 1
+    TOKEN_IDS = 2
+    STRUCTURE = 3  # and finish reason, count, tool-call structure
+    ACCEPTANCE = 4  # and accepted and emitted per round
+    DRAFT_WIDTH = 5  # and drafted per round
+
+
+class Reason(StrEnum):
+    """Why a request, pair or startup does not count. Decided before anyone looks at the arms."""
+
+    # requests
+    HTTP_ERROR = "http-error"
+    ERROR_EVENT = "error-event"
+    STALL = "stall"
+    DISCONNECT = "disconnect"
+    SERVER_DIED = "server-died"
+    MALFORMED_STREAM = "malformed-stream"
+    NO_CONTENT = "no-content"
+    REDIRECT = "redirect"
+    USAGE_MISSING = "usage-missing"
+    TOKEN_COUNT_MISMATCH = "token-count-mismatch"
+    EMITTED_MISMATCH = "emitted-mismatch"
+    CACHE_HIT = "cache-hit"
+    # flags that leave a request admissible
+    CLIENT_ROUNDS_UNUSABLE = "client-rounds-unusable"
+    IDS_UNAVAILABLE = "ids-unavailable"
+    HASH_INCOMPLETE = "hash-incomplete"
+    CAPPED = "capped"
+    # pairs
+    ARM_NOT_DISTINCT = "arm-not-distinct"
+    BELOW_REQUIRED_EXACTNESS = "below-required-exactness"
+    PARTNER_EXCLUDED = "partner-excluded"
+    # hardware and operator
+    THROTTLE = "throttle"
+    FOREIGN_PROCESS = "foreign-process"
+    CLOCK_STEP = "clock-step"
+    CLOCK_MISMATCH = "clock-mismatch"
+    OPERATOR = "operator"
+    # startups
+    IDENTITY_FAIL = "identity-fail"
+    TOKENIZER_MISMATCH = "tokenizer-mismatch"
+    NOT_READY = "not-ready"
+    SERVER_ERROR = "server-error"
+    LEASE_FAILED = "lease-failed"
+    SURVIVORS = "survivors"
+    INTERRUPTED = "interrupted"
+
+
+class CampaignStatus(StrEnum):
+    RUNNING = "running"
+    COMPLETE = "complete"
+    HELD = "held"  # the operator said so, with a reason
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+class StartupStatus(StrEnum):
+    COMPLETE = "complete"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class Campaign:
+    campaign_id: str
+    name: str
+    created_utc: str
+    methodology_version: int
+    config_json: str  # resolved configuration, canonical
+    config_sha256: str
+    plan_json: str  # the frozen plan
+    fingerprint: Mapping[str, str]  # what makes two results comparable; see provenance.fingerprint
+    provenance: Mapping[str, Any]  # everything else that identifies the run
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a server, identified beyond the reuse of its number."""
+
+    pid: int
+    start_ticks: int  # field 22 of /proc/PID/stat
+    role: str = ""
+
+
+@dataclass(frozen=True)
+class Startup:
+    """One server life: written when it is ready or has failed to become so."""
+
+    campaign_id: str
+    startup: int
+    attempt: int
+    role: Role | None  # None where one server serves both arms
+    created_utc: str
+    boot_id: str
+    host: str
+    device_uuids: tuple[str, ...]
+    processes: tuple[Process, ...]
+    ready_ns: int | None
+    identity: Mapping[str, Any]  # what the live server said of itself, after warm-up
+    environment: Mapping[str, str]  # effective environment of the server
+    command: tuple[str, ...]
+    calibration: Calibration | None = None
+
+
+@dataclass(frozen=True)
+class StartupEnd:
+    status: StartupStatus
+    ended_utc: str
+    reason: Reason | None = None
+    message: str = ""
+    identity_after: Mapping[str, Any] = field(default_factory=dict)  # read again after the last measured request
+    survivors: tuple[Process, ...] = ()
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How well this host's client sees a server whose truth is scripted."""
+
+    n_chunks: int
+    delivery_p50_ns: int
+    delivery_p99_ns: int
+    request_bias_ns: int  # error of a request-average round
+    round_bias_ns: int  # error of a round median
+    resolution_ns: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """One emission after the first content chunk.
+
+    Client and engine columns stand side by side only where both counted the same rounds; otherwise each source fills
+    its own indices, the other is None, and the request carries `client-rounds-unusable`.
+    """
+
+    index: int  # from 1
+    kind: str | None = None  # spec | q1, as the engine said
+    client_ns: int | None = None  # since the previous content chunk
+    client_tokens: int | None = None
+    coalesced: bool = False  # shared its recv with another event
+    engine_ns: int | None = None
+    draft_ns: int | None = None
+    verify_ns: int | None = None
+    sample_ns: int | None = None
+    commit_ns: int | None = None
+    rows: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    emitted: int | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    campaign_id: str
+    startup: int
+    startup_attempt: int
+    key: PairKey
+    block_attempt: int
+    role: Role
+    arm: str
+    phase: Phase
+    position: int  # running number of the request in its server life
+    order_in_pair: int | None  # None for warm-ups
+    prompt_sha256: str  # of the prompt's token ids (little-endian uint32 behind a version byte); empty when unknown
+    prompt_tokens: int | None
+    max_tokens: int
+    sched_ns: int
+    send_ns: int
+    first_event_ns: int | None
+    first_content_ns: int | None
+    last_content_ns: int | None
+    end_ns: int
+    first_tokens: int | None  # tokens of the first content chunk
+    rounds: tuple[Round, ...]
+    n_rounds: int | None  # R: speculative rounds; None where neither source can tell
+    n_q1_steps: int
+    completion_tokens: int | None
+    cached_tokens: int | None
+    finish_reason: str | None
+    text: str
+    reasoning_text: str
+    tool_calls_json: str  # canonical order as received; empty when none
+    token_ids: tuple[int, ...] | None
+    token_sha256: str | None
+    emitted_sha256: str | None
+    accepted_sha256: str | None
+    drafted_sha256: str | None
+    engine_queue_ns: int | None
+    engine_prefill_ns: int | None
+    engine_decode_ns: int | None
+    counters: Mapping[str, int]  # route hits of this request: "operator/schedule" -> difference
+    admissible: bool
+    reasons: tuple[Reason, ...]
+    error: str = ""
+    http_status: int | None = None
+    min_sm_clock_mhz: int | None = None
+    median_sm_clock_mhz: int | None = None
+    throttle_bits: int | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    campaign_id: str
+    key: PairKey
+    block_attempt: int
+    exactness: Exactness
+    divergence_index: int | None  # first token at which the arms differ
+    divergence_ids: tuple[int | None, int | None] | None  # (control, candidate) there
+    delta_log: float | None  # ln(candidate/control) of the request-average round
+    delta_ns: float | None
+    admissible: bool
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something that went wrong, kept beside the results."""
+
+    campaign_id: str
+    utc: str
+    reason: Reason
+    message: str
+    startup: int | None = None
+    startup_attempt: int | None = None
+    key: PairKey | None = None
+
+
+@dataclass(frozen=True)
+class DeviceSample:
+    ns: int  # the client's clock
+    device_uuid: str
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    power_mw: int | None
+    temperature_c: int | None
+    throttle_bits: int | None
+    used_bytes: int | None
+    load: float | None  # utilisation in percent; load average on CPU hosts
+    foreign_pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Score:
+    """One verdict of one scorer on one recorded answer; scoring again adds rows."""
+
+    campaign_id: str
+    key: PairKey
+    role: Role
+    utc: str
+    scorer: str
+    version: str
+    arguments_json: str
+    outcome: str  # passed | failed | capped | timeout | ineligible | error
+    details_json: str  # per-test results
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One check of an audit or a kernel gate, imported from a JSON line."""
+
+    utc: str
+    gate: str
+    subject: str  # operator/schedule or arm
+    status: str  # passed | failed | held
+    library_sha256: str
+    line_json: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a person decided, and why."""
+
+    utc: str
+    subject: str
+    decision: str
+    by: str
+    reason: str
+    evidence_json: str
