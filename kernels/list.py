@@ -1,0 +1,67 @@
+"""`python -m kernels.list [--json]`: the operators and schedules that exist.
+
+The control plane reads the JSON to reject an unknown schedule before it leases anything, so this imports neither
+torch nor a native library. `build_sha256` identifies what a native schedule is built from, null for torch schedules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from kernels.operators import OPERATORS
+from kernels.registry import Bitwise, Op, Schedule
+
+
+def describe_contract(contract: Any) -> dict[str, Any]:
+    if isinstance(contract, Bitwise):
+        return {"kind": "bitwise", "parent": contract.parent}
+    return {"kind": "bound", "rel_l2": contract.rel_l2, "statement": contract.statement}
+
+
+def describe_schedule(op: Op, schedule: Schedule) -> dict[str, Any]:
+    return {
+        "name": schedule.name,
+        "revision": schedule.revision,
+        "default": schedule.name == op.default,
+        "contract": describe_contract(schedule.contract),
+        "native": schedule.build is not None,
+        "build_sha256": schedule.build.sha256() if schedule.build else None,
+        "summary": schedule.summary,
+    }
+
+
+def describe() -> dict[str, Any]:
+    return {
+        "operators": [
+            {
+                "name": op.name,
+                "default": op.default,
+                "schedules": [describe_schedule(op, schedule) for schedule in op.schedules],
+            }
+            for op in OPERATORS
+        ]
+    }
+
+
+def lines(listing: dict[str, Any]) -> list[str]:
+    rows = []
+    for op in listing["operators"]:
+        for schedule in op["schedules"]:
+            mark = "*" if schedule["default"] else " "
+            rows.append(
+                f"{mark} {op['name'] + '/' + schedule['name']:32} r{schedule['revision']}  {schedule['summary']}"
+            )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m kernels.list", description="List operators and their schedules.")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    listing = describe()
+    print(json.dumps(listing, indent=2) if parser.parse_args().json else "\n".join(lines(listing)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""Every operator of the package, listed rather than discovered."""
+
+from __future__ import annotations
+
+from kernels import projection
+from kernels.registry import Op, UnknownOperator
+
+OPERATORS: tuple[Op, ...] = (projection.OP,)
+
+
+def operator(name: str) -> Op:
+    for op in OPERATORS:
+        if op.name == name:
+            return op
+    known = ", ".join(op.name for op in OPERATORS)
+    raise UnknownOperator(f"no operator {name!r}; there are: {known}")

@@ -1,0 +1,20 @@
+"""Linear projection `y = x · wᵀ` of a few rows against a dense or NVFP4 weight.
+
+`run(x [M, K], weight) -> y [M, N]`, `weight` a `DenseWeight` or an `Nvfp4Weight`.
+"""
+
+from __future__ import annotations
+
+from kernels.projection import columns, dense, reference
+from kernels.projection.problem import Problem, problem_of
+from kernels.projection.weights import DenseWeight, Weight
+from kernels.registry import Op
+
+__all__ = ["OP", "DenseWeight", "Problem", "Weight", "problem_of"]
+
+OP = Op(
+    name="projection",
+    reference=reference.project,
+    schedules=(dense.SCHEDULE, columns.COLUMNS_32, columns.COLUMNS_128),
+    default="dense",
+)

@@ -1,0 +1,66 @@
+"""Column-tiled projection in torch, whose bits depend on neither the tile nor the number of rows.
+
+Each tile forms the FP32 products `x[m, k] * w[n, k]` and sums the contiguous K axis of that array. torch reduces a
+contiguous axis per output, in an order that depends on K alone, and splits work among threads only between outputs
+as long as there is more than one; padding the last tile to `LANES` columns keeps that so. A GEMM gives no such
+promise: on small shapes the library picks another kernel for another tile, with other bits.
+
+The price is an [M, tile, K] array of products per tile, so this is a schedule for verification, not for prefill.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kernels.projection.problem import Problem
+from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernels.projection.weights import Weight
+
+LANES = 32
+MAX_ROWS = 16
+
+
+def guard(problem: Problem) -> Refusal | None:
+    return first_refusal(
+        (
+            refuse_unless(problem.device == "cpu", f"device {problem.device!r}; only 'cpu'"),
+            refuse_unless(problem.weight_format == "dense", f"weight format {problem.weight_format!r}; only 'dense'"),
+            refuse_unless(1 <= problem.m <= MAX_ROWS, f"{problem.m} rows; 1 to {MAX_ROWS}"),
+        )
+    )
+
+
+def run(x: torch.Tensor, weight: Weight, tile: int) -> torch.Tensor:
+    """`x` [M, K], weight [N, K] -> [M, N] in the dtype of `x`, `tile` output columns at a time."""
+    rows, (n, w) = x.float()[:, None, :], (weight.n, weight.dequantised())
+    out = rows.new_empty(x.shape[0], n)
+    for first in range(0, n, tile):
+        columns = w[first : first + tile].float()
+        short = -columns.shape[0] % LANES
+        products = rows.new_zeros(x.shape[0], columns.shape[0] + short, x.shape[1])
+        products[:, : columns.shape[0]] = rows * columns
+        out[:, first : first + tile] = products.sum(-1)[:, : columns.shape[0]]
+    return out.to(x.dtype)
+
+
+COLUMNS_32 = Schedule(
+    name="columns-32",
+    revision=1,
+    contract=Bound(rel_l2=4e-3, statement="FP32 products, summed over K in an order fixed by K, one rounding"),
+    guard=guard,
+    run=partial(run, tile=32),
+    summary="torch, 32 output columns at a time",
+)
+COLUMNS_128 = Schedule(
+    name="columns-128",
+    revision=1,
+    contract=Bitwise(parent="columns-32"),
+    guard=guard,
+    run=partial(run, tile=128),
+    summary="torch, 128 output columns at a time",
+)

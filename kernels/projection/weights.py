@@ -1,0 +1,36 @@
+"""The containers a projection takes its weight in. They know their shape and layout, not where they were loaded from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, eq=False)
+class DenseWeight:
+    """A weight `w` [N, K], K contiguous, in a floating dtype."""
+
+    w: torch.Tensor
+
+    format = "dense"
+
+    @property
+    def n(self) -> int:
+        return self.w.shape[0]
+
+    @property
+    def k(self) -> int:
+        return self.w.shape[1]
+
+    @property
+    def dtype(self) -> str:
+        return str(self.w.dtype).removeprefix("torch.")
+
+    def dequantised(self) -> torch.Tensor:
+        return self.w
+
+
+Weight = DenseWeight
