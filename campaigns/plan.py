@@ -35,7 +35,7 @@ class Order(StrEnum):
 
 class StartupMode(StrEnum):
     SWITCH = "switch"  # one server, the arm selected between requests
-    CO_RESIDENT = "co-resident"  # two servers on one lease, one active at a time
+    CO_RESIDENT = "co_resident"  # two servers on one lease, one active at a time
     SEQUENTIAL = "sequential"  # two server lives on one lease, one after the other: not interleaved
 
 

@@ -1,0 +1,74 @@
+"""What makes two results comparable.
+
+A fingerprint is a flat mapping of names to text. Equal fingerprints may stand side by side; else the differing keys
+are shown. It holds what decides numbers (weights, code, devices, sampling, arms), not what merely identifies a run
+(paths, times, user). `orchestrator.identity` gathers the values; this module only says which of them count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from campaigns.plan import CampaignPlan
+
+METHODOLOGY_VERSION = 1  # raised whenever a number could come out differently from the same rows
+
+
+@dataclass(frozen=True)
+class Build:
+    """Hashes of everything that was built or frozen before the campaign began; empty text where there is none."""
+
+    control_plane_sha256: str
+    runtime_sha256: str
+    weights_sha256: str
+    draft_weights_sha256: str
+    tokenizer_sha256: str
+    corpus_sha256: str
+    prompts_sha256: str
+
+
+@dataclass(frozen=True)
+class Host:
+    device_names: tuple[str, ...]
+    driver: str
+    cpu: str
+    python: str
+    torch: str
+
+
+def canonical_json(value: Any) -> str:
+    """One text for one value: sorted keys, no spaces, so that its hash means something."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def sha256_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def fingerprint(plan: CampaignPlan, build: Build, host: Host) -> dict[str, str]:
+    """Flat and ordered by name; every value is text."""
+    parts: dict[str, Any] = {
+        **asdict(build),
+        **{f"host.{name}": value for name, value in asdict(host).items()},
+        **{f"sampling.{name}": value for name, value in asdict(plan.sampling).items()},
+        "methodology_version": METHODOLOGY_VERSION,
+        "arm.control": asdict(plan.control),
+        "arm.candidate": asdict(plan.candidate),
+        "server.adapter": plan.server.adapter,
+        "server.command": plan.server.command,
+        "server.args": plan.server.args,
+        "server.env": plan.server.env,
+        "order": plan.order,
+        "startup_mode": plan.startup_mode,
+        "warmups": plan.warmups,
+    }
+    return {name: value if isinstance(value, str) else canonical_json(value) for name, value in sorted(parts.items())}
+
+
+def differing_keys(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:
+    """Names whose values differ or that only one side has."""
+    return tuple(sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name)))

@@ -1,0 +1,292 @@
+"""The configuration's schema and the one way from YAML to a frozen plan.
+
+Hydra merges `conf/` into these dataclasses, which reject unknown and mistyped keys; `build_plan` checks what types
+cannot say and returns a `CampaignPlan`. No DictConfig goes further than this module. (The classes are mutable because
+OmegaConf can merge neither frozen dataclasses nor Literal types.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+from campaigns.errors import UsageError
+from campaigns.plan import (
+    Arm,
+    CampaignPlan,
+    ClientPlan,
+    Fixture,
+    LeasePlan,
+    Mode,
+    Order,
+    Sampling,
+    ServerPlan,
+    StartupMode,
+)
+
+
+@dataclass
+class ArmConfig:
+    name: str = MISSING
+    schedules: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    args: list[str] = field(default_factory=list)
+
+
+@dataclass
+class CampaignConfig:
+    name: str = MISSING
+    mode: str = "ab"
+    startups: int = 3
+    pairs: int = 6
+    warmups: int = 5
+    order: str = "abba"
+    seed: int = 0
+    required_exactness: int = 4
+    max_tokens: int | None = None  # a cap for every fixture that has none of its own
+    control: ArmConfig = field(default_factory=ArmConfig)
+    candidate: ArmConfig = field(default_factory=ArmConfig)
+
+
+@dataclass
+class FixtureConfig:
+    id: str = MISSING
+    messages: list[dict[str, str]] | None = None
+    prompt: str | None = None
+    prompt_token_ids: list[int] | None = None
+    seeds: list[int] = field(default_factory=lambda: [0])
+    max_tokens: int | None = None
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class FixturesConfig:
+    items: list[FixtureConfig] = field(default_factory=list)
+
+
+@dataclass
+class CorpusConfig:
+    source: str = "none"  # none | embedded | file
+    path: str = ""
+    sha256: str = ""  # expected hash of the frozen file; empty accepts and records what is there
+    seeds: list[int] = field(default_factory=lambda: [0])
+
+
+@dataclass
+class StartupConfig:
+    mode: str = "switch"
+    retries: int = 1
+    calibrate_s: float = 5.0
+    sample_hz: float = 4.0
+
+
+@dataclass
+class ServerConfig:
+    adapter: str = MISSING
+    model: str = ""
+    command: list[str] = field(default_factory=list)
+    base_url: str = ""
+    ready_path: str = "/health"
+    ready_timeout_s: float = 300.0
+    stop_grace_s: float = 10.0
+    args: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class LeaseConfig:
+    count: int = 1
+    indices: list[int] = field(default_factory=list)
+    uuids: list[str] = field(default_factory=list)
+    wait_s: float = 0.0
+    lock_dir: str = ""
+    inventory: str = "auto"
+    ray_address: str = ""
+
+
+@dataclass
+class SamplingConfig:
+    temperature: float = 1.0
+    top_k: int = 20
+    top_p: float = 0.95
+    min_p: float = 0.0
+
+
+@dataclass
+class ClientConfig:
+    timeout_s: float = 300.0
+    keep_alive: bool = True
+
+
+@dataclass
+class StoreConfig:
+    path: str = "outputs/campaigns.sqlite"
+
+
+@dataclass
+class Config:
+    campaign: CampaignConfig = field(default_factory=CampaignConfig)
+    fixtures: FixturesConfig = field(default_factory=FixturesConfig)
+    corpus: CorpusConfig = field(default_factory=CorpusConfig)
+    startup: StartupConfig = field(default_factory=StartupConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
+    lease: LeaseConfig = field(default_factory=LeaseConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    client: ClientConfig = field(default_factory=ClientConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
+    strict: bool = False
+
+
+def register_schema() -> None:
+    ConfigStore.instance().store(name="schema", node=Config)
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Where the prompts of a campaign come from once corpora have been read: see orchestrator.launch."""
+
+    fixtures: tuple[Fixture, ...]
+    corpus_sha256: str = ""
+
+
+def build_plan(config: Config, prompts: Prompts) -> CampaignPlan:
+    """Check every value that its type cannot check, and freeze."""
+    c, s = config.campaign, config.startup
+    _at_least("campaign.startups", c.startups, 1)
+    _at_least("campaign.pairs", c.pairs, 1)
+    _at_least("campaign.warmups", c.warmups, 0)
+    _at_least("startup.retries", s.retries, 0)
+    _check_sampling(config.sampling)
+    if not prompts.fixtures:
+        raise UsageError("fixtures.items is empty and corpus.source is none: choose fixtures=… or corpus=…")
+    plan = CampaignPlan(
+        name=c.name,
+        mode=_choice("campaign.mode", c.mode, Mode),
+        control=_arm(c.control),
+        candidate=_arm(c.candidate),
+        fixtures=prompts.fixtures,
+        corpus=prompts.corpus_sha256,
+        startups=c.startups,
+        pairs=1 if prompts.corpus_sha256 else c.pairs,
+        warmups=c.warmups,
+        order=_choice("campaign.order", c.order, Order),
+        startup_mode=_choice("startup.mode", s.mode, StartupMode),
+        seed=c.seed,
+        sampling=Sampling(**vars(config.sampling)),
+        server=_server(config),
+        lease=_lease(config.lease),
+        client=ClientPlan(**vars(config.client)),
+        required_exactness=_between("campaign.required_exactness", c.required_exactness, 1, 5),
+        sample_hz=s.sample_hz,
+        calibrate_s=s.calibrate_s,
+    )
+    _check_arms(plan)
+    return plan
+
+
+def fixtures_of(config: Config) -> tuple[Fixture, ...]:
+    """The speed fixtures that the configuration lists."""
+    fixtures = tuple(_fixture(item, config.campaign.max_tokens) for item in config.fixtures.items)
+    _unique([fixture.id for fixture in fixtures], "fixtures.items")
+    return fixtures
+
+
+def _fixture(item: FixtureConfig, cap: int | None) -> Fixture:
+    given = [n for n in ("messages", "prompt", "prompt_token_ids") if getattr(item, n) is not None]
+    if len(given) != 1:
+        raise UsageError(f"fixture {item.id}: give exactly one of messages, prompt, prompt_token_ids, not {given}")
+    if not item.seeds:
+        raise UsageError(f"fixture {item.id}: seeds is empty; give at least one")
+    body: dict[str, Any] = {"messages": item.messages} if item.messages else {"prompt": getattr(item, given[0])}
+    if item.chat_template_kwargs:
+        body["chat_template_kwargs"] = item.chat_template_kwargs
+    text = json.dumps(body, ensure_ascii=False)
+    limit = item.max_tokens if item.max_tokens is not None else cap
+    return Fixture(item.id, text, tuple(item.seeds), max_tokens=limit, chat=bool(item.messages))
+
+
+def _arm(arm: ArmConfig) -> Arm:
+    return Arm(arm.name, tuple(sorted(arm.schedules.items())), tuple(sorted(arm.env.items())), tuple(arm.args))
+
+
+def _server(config: Config) -> ServerPlan:
+    s = config.server
+    values = {**vars(s), "command": tuple(s.command), "args": tuple(s.args), "env": tuple(sorted(s.env.items()))}
+    return ServerPlan(**values, retries=config.startup.retries)
+
+
+def _lease(lease: LeaseConfig) -> LeasePlan:
+    if lease.indices and lease.uuids:
+        raise UsageError("lease.indices and lease.uuids are both set: name the devices in one way")
+    named = len(lease.indices) or len(lease.uuids)
+    if named and lease.count not in (1, named):
+        raise UsageError(f"lease.count={lease.count} contradicts {named} named devices: drop one of the two")
+    values = {**vars(lease), "indices": tuple(lease.indices), "uuids": tuple(lease.uuids)}
+    return LeasePlan(**{**values, "count": _at_least("lease.count", named or lease.count, 1)})
+
+
+def _check_arms(plan: CampaignPlan) -> None:
+    one, other = (plan.control, plan.candidate)
+    same = (one.schedules, one.env, one.args) == (other.schedules, other.env, other.args)
+    if plan.mode is Mode.AB and same:
+        raise UsageError(
+            f"campaign.control={one.name} and campaign.candidate={other.name} do the same: "
+            "choose another arm, or campaign.mode=aa to measure the noise floor"
+        )
+    if plan.mode is Mode.AA and not same:
+        raise UsageError(f"campaign.mode=aa needs equal arms, and {one.name} differs from {other.name}")
+    if plan.startup_mode is StartupMode.SWITCH and (one.env or one.args or other.env or other.args):
+        raise UsageError("startup.mode=switch serves both arms from one process: arm.env and arm.args need co_resident")
+
+
+def _check_sampling(sampling: SamplingConfig) -> None:
+    _between("sampling.top_p", sampling.top_p, 0.0, 1.0)
+    _between("sampling.min_p", sampling.min_p, 0.0, 1.0)
+    _at_least("sampling.temperature", sampling.temperature, 0.0)
+
+
+_Number = TypeVar("_Number", int, float)
+_Enum = TypeVar("_Enum", bound=StrEnum)
+
+
+def _choice(path: str, value: str, kind: type[_Enum]) -> _Enum:
+    try:
+        return kind(value)
+    except ValueError:
+        raise UsageError(f"{path}={value}: use one of {', '.join(kind)}") from None
+
+
+def _at_least(path: str, value: _Number, least: _Number) -> _Number:
+    if not value >= least:
+        raise UsageError(f"{path}={value}: must be at least {least}")
+    return value
+
+
+def _between(path: str, value: _Number, least: _Number, most: _Number) -> _Number:
+    if not least <= value <= most:
+        raise UsageError(f"{path}={value}: must lie between {least} and {most}")
+    return value
+
+
+def _unique(names: list[str], path: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"{path} names {', '.join(twice)} twice: ids are unique")
+
+
+def check_schedules(plan: CampaignPlan, known: Mapping[str, list[str]]) -> None:
+    """Refuse an operator or schedule that the kernels do not list, before anything is leased."""
+    for arm in (plan.control, plan.candidate):
+        for operator, schedule in arm.schedules:
+            if operator not in known:
+                raise UsageError(f"arm {arm.name}: unknown operator {operator}; known: {', '.join(sorted(known))}")
+            if schedule not in known[operator]:
+                names = ", ".join(known[operator])
+                raise UsageError(f"arm {arm.name}: {operator} has no schedule {schedule}; known: {names}")
+

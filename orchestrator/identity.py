@@ -1,0 +1,154 @@
+"""Hashes and versions of everything that identifies a run, gathered before the lease.
+
+The live server reports its own identity; this is what the launcher sees on disk. The two are compared in
+`mismatches`. A tree's hash is SHA-256 over the lines `path NUL sha256-of-content LF` of its files in the order of
+their paths, byte code and hidden files left out (docs/wire.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from campaigns.errors import UsageError
+
+ROOT = Path(__file__).resolve().parent.parent
+CONF = ROOT / "conf"
+CONTROL_PLANE = ("campaigns", "results", "orchestrator", "conf")
+DATA_PLANE = ("runtime", "kernels")
+TOKENIZER_FILES = (
+    "added_tokens.json",
+    "chat_template.jinja",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+)
+
+_file_hashes: dict[tuple[int, int, int, int], str] = {}
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of the content, cached by device, inode, size and time of change: weights are read once."""
+    stat = path.stat()
+    key = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    if key not in _file_hashes:
+        with path.open("rb") as file:
+            _file_hashes[key] = hashlib.file_digest(file, "sha256").hexdigest()
+    return _file_hashes[key]
+
+
+def tree_sha256(root: Path, names: Iterable[str]) -> str:
+    """Hash of the named folders (or files) below `root`, by relative path and content."""
+    paths = sorted((path.relative_to(root).as_posix(), path) for name in names for path in _files(root / name))
+    lines = (f"{name}\0{file_sha256(path)}\n" for name, path in paths)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    return [
+        file
+        for file in path.rglob("*")
+        if file.is_file()
+        and file.suffix != ".pyc"
+        and not any(part.startswith(".") or part == "__pycache__" for part in file.relative_to(path).parts)
+    ]
+
+
+def checkpoint_hashes(model: Path) -> dict[str, str]:
+    """Hashes of a checkpoint folder: all weights, the drafter's alone, and the tokenizer's files."""
+    if not (model / "config.json").is_file():
+        raise UsageError(f"server.model={model}: no config.json there; name a folder with a checkpoint")
+    if not list(model.glob("*.safetensors")):
+        raise UsageError(f"server.model={model}: no *.safetensors file there; the weights are missing")
+    drafter = model / "drafter"
+    present = [name for name in TOKENIZER_FILES if (model / name).is_file()]
+    return {
+        "weights_sha256": tree_sha256(model, ["."]),
+        "draft_weights_sha256": tree_sha256(drafter, ["."]) if drafter.is_dir() else "",
+        "tokenizer_sha256": tree_sha256(model, present) if present else "",
+    }
+
+
+def git_state(root: Path = ROOT) -> dict[str, str]:
+    """Commit and SHA-256 of the uncommitted difference; empty where there is no repository."""
+
+    def git(*words: str) -> bytes:
+        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=True).stdout
+
+    try:
+        commit = git("rev-parse", "HEAD").decode().strip()
+        dirty = git("status", "--porcelain") + git("diff", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"git_commit": commit, "dirty_diff_sha256": hashlib.sha256(dirty).hexdigest() if dirty else ""}
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part in a measurement, read from the installed distributions."""
+    names = ("torch", "ray", "hydra-core", "omegaconf", "sqlalchemy", "pandas", "numpy", "scipy", "tokenizers")
+    found = {name: metadata.version(name) for name in names if _installed(name)}
+    return {"python": platform.python_version(), **found}
+
+
+def _installed(name: str) -> bool:
+    try:
+        metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def host() -> dict[str, Any]:
+    return {
+        "name": platform.node(),
+        "kernel": platform.release(),
+        "cpu": _cpu_model(),
+        "num_cpus": os.cpu_count(),
+        "boot_id": boot_id(),
+    }
+
+
+def boot_id() -> str:
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else ""
+
+
+def _cpu_model() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return model or platform.processor() or platform.machine()
+
+
+_COMPARED = ("source_sha256", "weights_sha256", "draft_weights_sha256", "tokenizer_sha256")
+
+
+def mismatches(expected: Mapping[str, str], live: Mapping[str, Any]) -> list[str]:
+    """Differences between what lies on disk and what the live server says of itself, one phrase each.
+
+    A server that says nothing is not contradicted; the report tells that it was silent.
+    """
+    return [
+        f"{name} is {live[name]} in the server and {expected[name]} on disk"
+        for name in _COMPARED
+        if expected.get(name) and live.get(name) and live[name] != expected[name]
+    ]
+
+
+def library_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Libraries whose content changed between two reports; one that was loaded later is no contradiction."""
+    first = {(lib["rank"], lib["path"]): lib["sha256"] for lib in before.get("libraries", [])}
+    return [
+        f"{lib['path']} was {first[key]} and is {lib['sha256']}"
+        for lib in after.get("libraries", [])
+        if (key := (lib["rank"], lib["path"])) in first and first[key] != lib["sha256"]
+    ]

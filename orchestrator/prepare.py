@@ -1,0 +1,180 @@
+"""Everything that is settled before a device is leased: plan, prompts, token budgets, hashes.
+
+Hashing and tokenising happen here so that nobody holds a GPU meanwhile. Reads files and asks the kernels' list; starts
+no server.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from campaigns.corpora import manifest
+from campaigns.errors import IdentityMismatch, UsageError
+from campaigns.plan import CampaignPlan, Fixture
+from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_json, fingerprint, sha256_text
+from campaigns.records import Campaign
+from orchestrator import identity
+from orchestrator.config import Config, Prompts, build_plan, check_schedules, fixtures_of
+from orchestrator.devices import open_inventory
+from orchestrator.prompts import Checkpoint, budget, token_sha256
+
+ROOT = identity.ROOT
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A campaign that could start now. `budgets` and `prompt_ids` lack fixtures that only the server can tokenise."""
+
+    plan: CampaignPlan
+    config_json: str
+    fingerprint: Mapping[str, str]
+    provenance: Mapping[str, Any]
+    expected: Mapping[str, str]  # hashes that the live server must agree with
+    prompt_ids: Mapping[str, tuple[int, ...]]
+    budgets: Mapping[str, int]
+    store_path: Path
+    strict: bool
+
+    @property
+    def config_sha256(self) -> str:
+        return sha256_text(self.config_json)
+
+    def campaign(self, run_number: int) -> Campaign:
+        """The campaign's record; its id comes from configuration, builds and the run number."""
+        builds = canonical_json(self.fingerprint)
+        return Campaign(
+            campaign_id=sha256_text(f"{self.config_json}\n{builds}\n{run_number}")[:12],
+            name=self.plan.name,
+            created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+            methodology_version=METHODOLOGY_VERSION,
+            config_json=self.config_json,
+            config_sha256=self.config_sha256,
+            plan_json=canonical_json(asdict(self.plan)),
+            fingerprint=self.fingerprint,
+            provenance=self.provenance,
+        )
+
+
+def prepare(config: Config, raw: Any) -> Prepared:
+    """Read, check, hash and count. `raw` is the resolved configuration as plain data; it is what gets stored."""
+    prompts = _prompts(config)
+    plan = build_plan(config, prompts)
+    if plan.server.adapter == "dflash2":
+        check_schedules(plan, known_schedules())
+    model = _model(plan)
+    checkpoint = Checkpoint.open(model) if model else None
+    ids = {f.id: checkpoint.ids(f) for f in plan.fixtures} if checkpoint else {}
+    build = _build(plan, model)
+    return Prepared(
+        plan=plan,
+        config_json=canonical_json(raw),
+        fingerprint=fingerprint(plan, build, _host(plan)),
+        provenance={
+            "git": identity.git_state(),
+            "versions": identity.versions(),
+            "host": identity.host(),
+            "prompt_sha256": {name: token_sha256(tokens) for name, tokens in ids.items()},
+        },
+        expected={**(identity.checkpoint_hashes(model) if model else {}), "source_sha256": build.runtime_sha256},
+        prompt_ids=ids,
+        budgets=_budgets(plan, checkpoint, ids),
+        store_path=Path(config.store.path),
+        strict=config.strict,
+    )
+
+
+def prepare_again(config_json: str) -> Prepared:
+    """The same from a stored configuration, for `resume`."""
+    raw = json.loads(config_json)
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), raw))
+    assert isinstance(config, Config), type(config)
+    return prepare(config, raw)
+
+
+def known_schedules() -> dict[str, list[str]]:
+    """Operator -> schedules, as the kernels list them; asked in a process of its own, for kernels are another plane."""
+    command = [sys.executable, "-m", "kernels.list", "--json"]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return {op["name"]: [s["name"] for s in op["schedules"]] for op in json.loads(answer.stdout)["operators"]}
+
+
+def _prompts(config: Config) -> Prompts:
+    if config.corpus.source == "none":
+        return Prompts(fixtures_of(config))
+    corpus = manifest.load(config.corpus.source, config.corpus.path)
+    if config.corpus.sha256 and corpus.sha256 != config.corpus.sha256:
+        raise IdentityMismatch(
+            f"corpus.sha256={config.corpus.sha256} but {config.corpus.path or 'the embedded corpus'} has "
+            f"{corpus.sha256}: freeze it again or correct the expected hash"
+        )
+    return Prompts(corpus.fixtures(tuple(config.corpus.seeds), config.campaign.max_tokens), corpus.sha256)
+
+
+def _model(plan: CampaignPlan) -> Path | None:
+    """The checkpoint's folder; None for a foreign server that was given a mere name."""
+    if plan.server.adapter == "dflash2" and not plan.server.model:
+        raise UsageError("server.model is empty: name the folder of a checkpoint")
+    folder = ROOT / plan.server.model
+    if plan.server.adapter == "dflash2" and not folder.is_dir():
+        raise UsageError(f"server.model={plan.server.model}: no such folder; name one that holds a checkpoint")
+    return folder if plan.server.model and (folder / "config.json").is_file() else None
+
+
+def _build(plan: CampaignPlan, model: Path | None) -> Build:
+    weights = identity.checkpoint_hashes(model) if model else {}
+    own_server = plan.server.adapter == "dflash2"
+    return Build(
+        control_plane_sha256=identity.tree_sha256(ROOT, identity.CONTROL_PLANE),
+        runtime_sha256=identity.tree_sha256(ROOT, identity.DATA_PLANE) if own_server else "",
+        weights_sha256=weights.get("weights_sha256", ""),
+        draft_weights_sha256=weights.get("draft_weights_sha256", ""),
+        tokenizer_sha256=weights.get("tokenizer_sha256", ""),
+        corpus_sha256=plan.corpus,
+        prompts_sha256=sha256_text(canonical_json([asdict(fixture) for fixture in plan.fixtures])),
+    )
+
+
+def _host(plan: CampaignPlan) -> Host:
+    versions = identity.versions()
+    with open_inventory(plan.lease.inventory) as inventory:
+        names = tuple(sorted({device.name for device in inventory.devices()}))
+        driver = inventory.driver
+    cpu = str(identity.host()["cpu"])
+    return Host(names, driver, cpu, versions["python"], versions.get("torch", ""))
+
+
+def _budgets(
+    plan: CampaignPlan, checkpoint: Checkpoint | None, ids: Mapping[str, tuple[int, ...]]
+) -> dict[str, int]:
+    if checkpoint is None:
+        return {f.id: f.max_tokens for f in plan.fixtures if f.max_tokens is not None}
+    capacity = _capacity(plan, checkpoint)
+    return {fixture.id: budget(fixture, len(ids[fixture.id]), capacity) for fixture in plan.fixtures}
+
+
+def _capacity(plan: CampaignPlan, checkpoint: Checkpoint) -> int:
+    """The checkpoint's capacity, unless the server is started with a smaller one."""
+    args = plan.server.args
+    flag = "--max-model-len"
+    return int(args[args.index(flag) + 1]) if flag in args else checkpoint.capacity
+
+
+def budget_from_server(fixture: Fixture, num_prompt_tokens: int | None, capacity: int | None) -> int:
+    """The budget where no tokenizer files are at hand: from the live server's own count, or the fixture's cap."""
+    if num_prompt_tokens is not None and capacity is not None:
+        return budget(fixture, num_prompt_tokens, capacity)
+    if fixture.max_tokens is None:
+        raise UsageError(
+            f"fixture {fixture.id}: the server has no /tokenize and no tokenizer files are known, so its budget cannot "
+            "be counted; give the fixture a max_tokens"
+        )
+    return fixture.max_tokens

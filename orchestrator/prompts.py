@@ -1,0 +1,109 @@
+"""Token ids of a campaign's prompts, counted before the lease from the checkpoint's tokenizer files.
+
+Deliberately not the server's code: each startup compares these ids with the server's `/tokenize`, which only proves
+something because the two were made apart. Knows nothing of servers or leases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+from campaigns.errors import UsageError
+from campaigns.plan import Fixture
+
+TOKEN_HASH_VERSION = 1
+
+
+def token_sha256(ids: Sequence[int]) -> str:
+    """SHA-256 over a version byte and the ids as little-endian uint32."""
+    return hashlib.sha256(struct.pack(f"<B{len(ids)}I", TOKEN_HASH_VERSION, *ids)).hexdigest()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The part of a model folder that prompts need."""
+
+    tokenizer: Tokenizer
+    template: str
+    special_tokens: Mapping[str, str]
+    capacity: int  # tokens of prompt and answer together
+
+    @classmethod
+    def open(cls, model: Path) -> Checkpoint | None:
+        """None where the folder holds no tokenizer (a foreign server's model name, say)."""
+        if not (model / "tokenizer.json").is_file():
+            return None
+        settings = _read(model / "tokenizer_config.json")
+        separate = model / "chat_template.jinja"
+        template = separate.read_text() if separate.is_file() else settings.get("chat_template", "")
+        config = _read(model / "config.json")
+        capacity = config.get("text_config", config).get("max_position_embeddings", 0)
+        special = {name: _content(settings.get(name)) for name in ("bos_token", "eos_token")}
+        return cls(Tokenizer.from_file(str(model / "tokenizer.json")), template, special, capacity)
+
+    def ids(self, fixture: Fixture) -> tuple[int, ...]:
+        """Ids of the fixture's prompt as the server must see them."""
+        body = json.loads(fixture.body)
+        if not fixture.chat and isinstance(body["prompt"], list):
+            return tuple(body["prompt"])
+        if not fixture.chat:
+            return tuple(self.tokenizer.encode(body["prompt"]).ids)
+        return tuple(self.tokenizer.encode(self._render(fixture.id, body), add_special_tokens=False).ids)
+
+    def _render(self, fixture_id: str, body: Mapping[str, Any]) -> str:
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+        environment.globals["raise_exception"] = _refuse
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        knobs = dict(body.get("chat_template_kwargs", {}))
+        try:
+            text: str = environment.from_string(self.template).render(
+                messages=body["messages"],
+                tools=body.get("tools"),
+                add_generation_prompt=True,
+                **self.special_tokens,
+                **knobs,
+            )
+        except TemplateError as error:
+            raise UsageError(f"fixture {fixture_id}: the chat template refuses its messages: {error}") from error
+        return text
+
+
+def budget(fixture: Fixture, num_prompt_tokens: int, capacity: int) -> int:
+    """`max_tokens` of a request: the fixture's cap, else all that is left. Input is never truncated."""
+    left = capacity - num_prompt_tokens
+    if left < 1:
+        raise UsageError(
+            f"fixture {fixture.id}: {num_prompt_tokens} prompt tokens leave no room in a capacity of {capacity}; "
+            "shorten the prompt or serve with a larger --max-model-len"
+        )
+    if fixture.max_tokens is not None and fixture.max_tokens > left:
+        raise UsageError(
+            f"fixture {fixture.id}: max_tokens={fixture.max_tokens} does not fit: capacity {capacity} minus "
+            f"{num_prompt_tokens} prompt tokens leaves {left}"
+        )
+    return fixture.max_tokens or left
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def _content(token: Any) -> str:
+    return str(token.get("content", "")) if isinstance(token, Mapping) else token or ""
+
+
+def _refuse(message: str) -> None:
+    raise TemplateError(message)
