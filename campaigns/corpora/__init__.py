@@ -1,0 +1,1 @@
+"""One frozen corpus from many published formats: readers, selection, manifest."""
