@@ -209,9 +209,7 @@ def work_list(names: list[str], arch: str | None) -> list[tuple[BuildSpec, str]]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m kernels.build", description="Build native schedules."
-    )
+    parser = argparse.ArgumentParser(prog="python -m kernels.build", description="Build native schedules.")
     parser.add_argument("names", nargs="*", help="operator or operator/schedule; all without names")
     parser.add_argument("--arch", help="only this architecture, e.g. x86-64-v3 or sm_90a")
     parser.add_argument("--verify", action="store_true", help="build again elsewhere and compare the hashes")

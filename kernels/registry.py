@@ -51,7 +51,7 @@ class Bitwise:
 
 @dataclass(frozen=True)
 class Bound:
-    """The contract "relative L2 error against the FP64 reference at most `rel_l2`"; `statement` is the numerical policy."""
+    """The contract "relative L2 error against the FP64 reference at most `rel_l2`"; `statement` says how."""
 
     rel_l2: float
     statement: str
@@ -72,7 +72,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Op:
-    """An operator: its numerical reference, its schedules, and the torch schedule that runs unless an arm asks otherwise."""
+    """An operator: its numerical reference, its schedules, and the torch schedule that runs unless asked otherwise."""
 
     name: str
     reference: Callable[..., Any]

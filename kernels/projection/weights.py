@@ -1,4 +1,4 @@
-"""The containers a projection takes its weight in. They know their shape and layout, not where they were loaded from."""
+"""The containers a projection takes its weight in. They know shape and layout, not where they were loaded from."""
 
 from __future__ import annotations
 
