@@ -1,0 +1,286 @@
+"""The devices of this host behind one seam: NVML, one CPU device, or a simulated host for tests.
+
+A device is named by its UUID. NVML counts all GPUs in PCI order and ignores CUDA_VISIBLE_DEVICES, CUDA counts the
+visible ones: an index means NVML's here, and servers are told UUIDs. GPUs that the launcher's CUDA_VISIBLE_DEVICES
+hides are left alone: a batch system may have given them to somebody else.
+
+Knows nothing of locks, Ray or servers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import pynvml
+
+from campaigns.errors import NoDevice, UsageError
+
+
+@dataclass(frozen=True)
+class Device:
+    uuid: str
+    index: int  # NVML's; 0 for a CPU
+    name: str
+    memory_bytes: int
+
+
+class Inventory(Protocol):
+    """Raises NoDevice when the machine cannot say what is asked."""
+
+    @property
+    def driver(self) -> str:
+        """Version of the device driver; empty for a CPU."""
+
+    def devices(self) -> tuple[Device, ...]:
+        """In index order."""
+
+    def processes(self, uuid: str) -> tuple[int, ...] | None:
+        """PIDs that compute on the device; None where a device is shared by nature, as a CPU is."""
+
+    def memory_used(self, uuid: str) -> int | None:
+        """Bytes in use without the driver's own reserve; None as above."""
+
+    def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
+        """Environment that shows a server these devices, in this order, and no others."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+def open_inventory(spec: str = "auto", visible: str | None = None) -> Inventory:
+    """`auto`: NVML where it finds a visible GPU, else the CPU. Others: `nvml`, `cpu`, `simulated:NAME`.
+
+    `visible` is the launcher's CUDA_VISIBLE_DEVICES; None reads it from this process.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") if visible is None else visible
+    if spec == "auto":
+        return _nvml_if_any(visible) or CpuInventory()
+    if spec == "nvml":
+        return NvmlInventory(visible)
+    if spec == "cpu":
+        return CpuInventory()
+    if spec.startswith("simulated:"):
+        return SimulatedInventory(spec.removeprefix("simulated:"))
+    raise UsageError(f"lease.inventory={spec} is none of auto, nvml, cpu, simulated:NAME")
+
+
+def _nvml_if_any(visible: str | None) -> Inventory | None:
+    try:
+        inventory = NvmlInventory(visible)
+    except NoDevice:
+        return None
+    if inventory.devices():
+        return inventory
+    inventory.__exit__()
+    return None
+
+
+def chosen(devices: Sequence[Device], indices: Sequence[int], uuids: Sequence[str]) -> tuple[Device, ...]:
+    """The devices named by index or UUID (an unambiguous beginning will do), in the order in which they are named."""
+    names: list[int | str] = [*indices, *uuids]
+    return tuple(_one(devices, name) for name in names)
+
+
+def _one(devices: Sequence[Device], name: int | str) -> Device:
+    def is_meant(device: Device) -> bool:
+        return device.index == name if isinstance(name, int) else device.uuid.startswith(name)
+
+    found = [device for device in devices if is_meant(device)]
+    if len(found) == 1:
+        return found[0]
+    key = "lease.indices" if isinstance(name, int) else "lease.uuids"
+    listed = ", ".join(f"{device.index}: {device.uuid}" for device in found or devices) or "none"
+    raise NoDevice(
+        f"{key} names {name}, which is {'no' if not found else 'no single'} device here; there are {listed}."
+    )
+
+
+class NvmlInventory:
+    def __init__(self, visible: str | None = None) -> None:
+        try:
+            pynvml.nvmlInit()
+            self._handles = {_text(pynvml.nvmlDeviceGetUUID(h)): h for h in _handles()}
+            self.driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        except pynvml.NVMLError as error:
+            raise NoDevice(f"NVML does not answer ({error}): install or repair the NVIDIA driver.") from error
+        self._visible = visible
+
+    def devices(self) -> tuple[Device, ...]:
+        found = tuple(self._device(index, uuid) for index, uuid in enumerate(self._handles))
+        return tuple(device for device in found if is_visible(device, self._visible))
+
+    def _device(self, index: int, uuid: str) -> Device:
+        handle = self._handles[uuid]
+        return Device(uuid, index, _text(pynvml.nvmlDeviceGetName(handle)), _memory(handle).total)
+
+    def processes(self, uuid: str) -> tuple[int, ...] | None:
+        try:
+            return tuple(sorted(p.pid for p in pynvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])))
+        except pynvml.NVMLError as error:
+            raise NoDevice(f"NVML cannot list the processes of {uuid} ({error}), so it cannot be leased.") from error
+
+    def memory_used(self, uuid: str) -> int | None:
+        return int(_memory(self._handles[uuid]).used)
+
+    def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
+
+    def handle(self, uuid: str) -> Any:
+        """NVML's own handle, for what only a sampler or the doctor asks."""
+        return self._handles[uuid]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pynvml.nvmlShutdown()
+
+
+def _handles() -> list[Any]:
+    return [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+
+
+def _memory(handle: Any) -> Any:
+    """Version 2 counts the driver's reserve apart from `used`; drivers before 510 know only version 1."""
+    try:
+        return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    except pynvml.NVMLError:
+        return pynvml.nvmlDeviceGetMemoryInfo(handle)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def is_visible(device: Device, visible: str | None) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES shows the device; like CUDA, the list ends at its first invalid entry."""
+    if visible is None:
+        return True
+    for entry in (part.strip() for part in visible.split(",")):
+        if not entry or entry.startswith("-"):
+            return False
+        if entry == str(device.index) or (not entry.isdigit() and device.uuid.startswith(entry)):
+            return True
+    return False
+
+
+class CpuInventory:
+    """One device: this host's processors."""
+
+    driver = ""
+
+    def devices(self) -> tuple[Device, ...]:
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return (Device(f"cpu-{_host_hash()}", 0, _cpu_name(), memory_bytes),)
+
+    def processes(self, uuid: str) -> tuple[int, ...] | None:
+        return None
+
+    def memory_used(self, uuid: str) -> int | None:
+        return None
+
+    def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": ""}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+def _host_hash() -> str:
+    """Names the host without giving away its machine id, which systemd asks applications to keep to themselves."""
+    path = Path("/etc/machine-id")
+    identity = path.read_text().strip() if path.exists() else ""
+    return hashlib.sha256(f"campaign device\0{identity or socket.gethostname()}".encode()).hexdigest()[:12]
+
+
+def _cpu_name() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return model or platform.machine()
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a simulated host shows. `order` lists the GPU numbers in NVML's index order."""
+
+    order: tuple[int, ...] = tuple(range(8))
+    processes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    used_bytes: Mapping[int, int] = field(default_factory=dict)
+
+
+SCENARIOS = {
+    "one": Scenario(order=(0,)),
+    "eight": Scenario(),
+    "shuffled": Scenario(order=(5, 2, 7, 0, 3, 6, 1, 4)),
+    "foreign": Scenario(processes={0: (4194304,)}, used_bytes={0: 9 << 30}),  # a PID beyond the largest possible
+    "stuck": Scenario(used_bytes={0: 9 << 30}),
+}
+
+
+class SimulatedInventory:
+    """Eight GPUs that are not there. NAME is a scenario of this module or a JSON file with the fields of `Scenario`.
+
+    A file is read at every question, so that a test can change a device while two campaigns share it. The locks on
+    simulated devices are real ones.
+    """
+
+    driver = "simulated"
+
+    def __init__(self, name: str) -> None:
+        if name not in SCENARIOS and not name.endswith(".json"):
+            raise UsageError(f"lease.inventory=simulated:{name} is none of {', '.join(SCENARIOS)} or a .json file")
+        self._name = name
+
+    def devices(self) -> tuple[Device, ...]:
+        order = self._scenario().order
+        return tuple(Device(_simulated_uuid(n), index, "Simulated GPU", 80 << 30) for index, n in enumerate(order))
+
+    def processes(self, uuid: str) -> tuple[int, ...] | None:
+        return tuple(self._scenario().processes.get(_number(uuid), ()))
+
+    def memory_used(self, uuid: str) -> int | None:
+        return self._scenario().used_bytes.get(_number(uuid), 0)
+
+    def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
+
+    def _scenario(self) -> Scenario:
+        return SCENARIOS.get(self._name) or _read_scenario(Path(self._name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+def _read_scenario(path: Path) -> Scenario:
+    try:
+        values = json.loads(path.read_text())
+        return Scenario(
+            tuple(values.get("order", range(8))),
+            {int(n): tuple(pids) for n, pids in values.get("processes", {}).items()},
+            {int(n): int(size) for n, size in values.get("used_bytes", {}).items()},
+        )
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise UsageError(f"lease.inventory=simulated:{path} is not a scenario ({error}).") from error
+
+
+def _simulated_uuid(number: int) -> str:
+    return f"GPU-51300000-0000-4000-8000-{number:012d}"
+
+
+def _number(uuid: str) -> int:
+    return int(uuid.rsplit("-", 1)[1])
