@@ -81,4 +81,3 @@ def _sentence(error: BaseException) -> str:
     key = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")), "")
     text = "; ".join(line for line in lines if not line.startswith(("full_key:", "object_type", "reference_type")))
     return f"{key}: {text}" if key else text
-

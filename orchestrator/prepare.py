@@ -152,9 +152,7 @@ def _host(plan: CampaignPlan) -> Host:
     return Host(names, driver, cpu, versions["python"], versions.get("torch", ""))
 
 
-def _budgets(
-    plan: CampaignPlan, checkpoint: Checkpoint | None, ids: Mapping[str, tuple[int, ...]]
-) -> dict[str, int]:
+def _budgets(plan: CampaignPlan, checkpoint: Checkpoint | None, ids: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     if checkpoint is None:
         return {f.id: f.max_tokens for f in plan.fixtures if f.max_tokens is not None}
     capacity = _capacity(plan, checkpoint)

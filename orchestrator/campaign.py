@@ -1,0 +1,169 @@
+"""The loop: plan minus recorded -> lease -> startup -> pairs -> store.
+
+State lives in the plan (frozen), the store (append only) and the handle of the running server. Whatever kills this
+process loses at most the block in flight; `resume` runs the same loop over what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from campaigns.errors import CampaignError, Exit, IdentityMismatch, ServerFailed, UsageError
+from campaigns.plan import Block, blocks, pair_keys
+from campaigns.provenance import differing_keys
+from campaigns.records import Campaign, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
+from orchestrator.cluster import Cluster, connect
+from orchestrator.journal import Journal
+from orchestrator.life import Desk, Life
+from orchestrator.prepare import Prepared, prepare_again
+from orchestrator.progress import View
+from orchestrator.startup import StartupHandle
+from results.reader import Reader
+from results.report import render
+from results.store import Store
+from results.summary import summarise
+
+
+class Stopped(Exception):
+    """The operator asked for the end; the running pair was finished."""
+
+
+def execute(prepared: Prepared) -> Exit:
+    """Run a new campaign to its end; returns the exit code of its result."""
+    with Store.open(prepared.store_path) as store:
+        campaign = prepared.campaign(store.next_run_number(prepared.config_sha256))
+        store.begin(campaign)
+        return _drive(store, campaign, prepared)
+
+
+def resume(store_path: Path, campaign_id: str, *, strict: bool) -> Exit:
+    """Run what is missing of a recorded campaign; refuses when its fingerprint has changed."""
+    with Reader.open(store_path) as reader:
+        campaign = reader.campaign(reader.resolve(campaign_id))
+    prepared = replace(prepare_again(campaign.config_json), store_path=store_path, strict=strict)
+    changed = differing_keys(campaign.fingerprint, prepared.fingerprint)
+    if changed:
+        raise IdentityMismatch(
+            f"campaign {campaign.campaign_id} cannot be resumed: {', '.join(changed)} changed since it began; "
+            "restore them, or start a new campaign"
+        )
+    with Store.open(store_path) as store:
+        return _drive(store, campaign, prepared)
+
+
+def outputs_folder(store_path: Path, campaign_id: str) -> Path:
+    """Log and server folders of a campaign lie beside the store."""
+    return store_path.parent / campaign_id
+
+
+def request_stop(store_path: Path, campaign_id: str, reason: str) -> str:
+    """Ask the running driver to end after its current pair: an authorised stop, not a failure."""
+    with Reader.open(store_path) as reader:
+        name = reader.resolve(campaign_id)
+        status = reader.status(name)
+    if status is not CampaignStatus.RUNNING:
+        raise UsageError(f"campaign {name} is {status}, not running: there is nothing to stop")
+    (outputs_folder(store_path, name) / "stop").write_text(reason)
+    return f"campaign {name} will end after its current pair"
+
+
+def _drive(store: Store, campaign: Campaign, prepared: Prepared) -> Exit:
+    folder = outputs_folder(prepared.store_path, campaign.campaign_id)
+    done = len(store.recorded(campaign.campaign_id).pairs)
+    view = View(Console(), len(pair_keys(prepared.plan)), done)
+    view.say(
+        f"campaign {campaign.campaign_id} ({campaign.name}): {done} of {view.total} pairs recorded; log in {folder}"
+    )
+    with Journal(folder) as journal:
+        desk = Desk(store, campaign, prepared, journal, view, lambda: _stop_if_asked(folder))
+        try:
+            _run(desk, folder)
+        except Stopped as stop:
+            store.status(campaign.campaign_id, CampaignStatus.HELD, str(stop))
+            view.say(f"held: {stop}; go on with: campaign resume {campaign.campaign_id}")
+        except KeyboardInterrupt:
+            store.status(campaign.campaign_id, CampaignStatus.INTERRUPTED, "interrupted from the keyboard")
+            view.say(f"interrupted; go on with: campaign resume {campaign.campaign_id}")
+            return Exit.INTERRUPTED
+        except CampaignError as error:
+            store.status(campaign.campaign_id, CampaignStatus.FAILED, str(error))
+            raise
+        else:
+            store.status(campaign.campaign_id, CampaignStatus.COMPLETE)
+    return _conclude(prepared, campaign.campaign_id, view)
+
+
+def _conclude(prepared: Prepared, campaign_id: str, view: View) -> Exit:
+    with Reader.open(prepared.store_path) as reader:
+        summary = summarise(reader, campaign_id)
+        view.say(render(reader, campaign_id, "md"))
+    return summary.exit_code(strict=prepared.strict)
+
+
+def _run(desk: Desk, folder: Path) -> None:
+    desk.store.status(desk.campaign.campaign_id, CampaignStatus.RUNNING)
+    with connect(desk.plan.lease) as cluster, desk.view.shown():
+        for startup in range(desk.plan.startups):
+            for _ in range(desk.plan.server.retries + 1):
+                missing = _missing(desk, startup)
+                if missing and not _live(desk, cluster, folder, startup, missing):
+                    continue  # the server died: what is still missing gets a new life
+                break
+            else:
+                raise ServerFailed(
+                    f"startup {startup} died in {desk.plan.server.retries + 1} attempts; see {folder} for the servers' logs"
+                )
+
+
+def _missing(desk: Desk, startup: int) -> list[Block]:
+    recorded = desk.store.recorded(desk.campaign.campaign_id)
+    return [block for block in blocks(desk.plan, startup) if not recorded.pairs.issuperset(block.keys)]
+
+
+def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Iterable[Block]) -> bool:
+    """One attempt of a startup; False when its server died and another may be tried."""
+    campaign_id = desk.campaign.campaign_id
+    attempt = desk.store.recorded(campaign_id).startup_attempts.get(startup, 0) + 1
+    workdir = folder / f"startup-{startup}-{attempt}"
+    workdir.mkdir(parents=True)
+    with StartupHandle.lease(cluster, desk.plan, campaign_id, startup, attempt, workdir) as handle:
+        end = StartupEnd(StartupStatus.INTERRUPTED, _now(), Reason.INTERRUPTED)
+        try:
+            Life(desk, handle, startup, attempt).run(list(missing))
+            end = StartupEnd(StartupStatus.COMPLETE, _now())
+        except ServerFailed as error:
+            end = StartupEnd(StartupStatus.FAILED, _now(), Reason.SERVER_ERROR, str(error))
+            _note(desk, startup, attempt, Reason.SERVER_ERROR, error)
+        except CampaignError as error:
+            reason = Reason.IDENTITY_FAIL if isinstance(error, IdentityMismatch) else Reason.SERVER_ERROR
+            end = StartupEnd(StartupStatus.FAILED, _now(), reason, str(error))
+            _note(desk, startup, attempt, reason, error)
+            raise
+        finally:
+            stopped = handle.stop()
+            end = replace(end, survivors=stopped.survivors, ended_utc=stopped.ended_utc)
+            desk.store.startup_end(campaign_id, startup, attempt, end)
+    return end.status is StartupStatus.COMPLETE
+
+
+def _note(desk: Desk, startup: int, attempt: int, reason: Reason, error: Exception) -> None:
+    desk.store.failure(Failure(desk.campaign.campaign_id, _now(), reason, str(error), startup, attempt))
+    desk.journal.write("startup failed", startup=startup, attempt=attempt, message=str(error))
+    desk.view.say(f"startup {startup + 1}, attempt {attempt}: {error}")
+
+
+def _stop_if_asked(folder: Path) -> None:
+    request = folder / "stop"
+    if request.exists():
+        reason = request.read_text()
+        request.unlink()
+        raise Stopped(reason)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

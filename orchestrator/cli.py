@@ -1,0 +1,78 @@
+"""The console script `campaign`: subcommands, and the one place where exceptions become exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+from campaigns.errors import CampaignError, Exit, UsageError
+
+_EPILOG = """exit codes: 0 complete, 1 usage, 2 slower or inexact or a failed gate, 3 not conclusive (--strict), 4 no
+admissible pair, 5 device, lease, server or store, 6 identity mismatch, 70 a bug, 130 interrupted.
+A campaign may be named by its id, any unique beginning of it, or `last`."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that raises our usage error instead of exiting with a code of its own."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return int(_dispatch(arguments))
+    except CampaignError as error:
+        print(f"campaign: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        print("campaign: interrupted", file=sys.stderr)
+        return int(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output left; nothing is wrong
+        return int(Exit.COMPLETE)
+    except Exception:
+        traceback.print_exc()
+        print("campaign: this is a bug; please report it with the lines above", file=sys.stderr)
+        return int(Exit.BUG)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if arguments[:1] == ["run"] and not {"-h", "--help"} & set(arguments):
+        from orchestrator.launch import run
+
+        return run(_run_flags(arguments[1:]))
+    options = parser().parse_args(arguments)
+    code: int = options.run(options)
+    return code
+
+
+def _run_flags(arguments: list[str]) -> list[str]:
+    """`--strict` is ours and becomes a key; everything else is Hydra's."""
+    return ["strict=true" if word == "--strict" else word for word in arguments]
+
+
+def _interrupt(signum: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def parser() -> Parser:
+    """All subcommands; each module adds its own and knows how to run it."""
+    from orchestrator import commands
+
+    top = Parser(prog="campaign", description="Benchmark campaigns for speculative decoding.", epilog=_EPILOG)
+    added = top.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
+    for add in commands.ALL:
+        add(added)
+    return top
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""`campaign run`, `resume` and `stop`: what starts and ends a campaign."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from orchestrator.commands.options import campaign_argument, store_option
+
+_RUN = """Compose conf/ with Hydra overrides and run the campaign, e.g.
+  campaign run                                        the embedded smoke campaign
+  campaign run campaign=endpoint server=embedded      three startups, six pairs
+  campaign run arm@campaign.candidate=columns-32 campaign.mode=aa arm@campaign.control=columns-32
+  campaign run --cfg job        print the configuration     --info   how it was composed
+  campaign run --multirun campaign.seed=0,1                 one campaign per value
+--strict ends with 3 when the result is a screen, inconclusive, order-sensitive or below the resolution."""
+
+
+def add_run_parser(subparsers: Any) -> None:
+    subparsers.add_parser(
+        "run",
+        help="run a campaign",
+        description=_RUN,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="campaign run [--strict] [--cfg job|--info|--multirun] [key=value …]",
+    )  # orchestrator.cli hands the words after `run` to Hydra; this parser only explains
+
+
+def add_resume_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("resume", help="run what is missing of a campaign")
+    campaign_argument(parser)
+    store_option(parser)
+    parser.add_argument("--strict", action="store_true", help="as for run")
+    parser.set_defaults(run=run_resume)
+
+
+def run_resume(options: argparse.Namespace) -> int:
+    from orchestrator.campaign import resume
+
+    return resume(options.store, options.id, strict=options.strict)
+
+
+def add_stop_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("stop", help="end a running campaign after its current pair; it can be resumed")
+    campaign_argument(parser)
+    store_option(parser)
+    parser.add_argument("--reason", default="stopped by the operator", help="kept with the campaign")
+    parser.set_defaults(run=run_stop)
+
+
+def run_stop(options: argparse.Namespace) -> int:
+    from orchestrator.campaign import request_stop
+
+    print(request_stop(options.store, options.id, options.reason))
+    return 0

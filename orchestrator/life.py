@@ -1,0 +1,205 @@
+"""One server life, measured: checks, warm-ups, blocks of pairs, each fact stored as soon as it exists.
+
+Knows the handle of a running startup and the store. Which blocks are missing, and what to do when the life ends early,
+is the campaign's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import groupby
+
+from campaigns.compare import compare
+from campaigns.errors import IdentityMismatch, ServerFailed
+from campaigns.plan import Block, CampaignPlan, PairKey, Role, StartupMode, first_role, life_warmups
+from campaigns.records import Campaign, Failure, Pair, Reason, Request
+from orchestrator import identity
+from orchestrator.journal import Journal
+from orchestrator.prepare import Prepared, budget_from_server
+from orchestrator.progress import View
+from orchestrator.prompts import token_sha256
+from orchestrator.startup import StartupHandle
+from results.store import Store
+
+# A request that ended for one of these says nothing about the arms: its block is measured again.
+BROKEN = frozenset(
+    {
+        Reason.HTTP_ERROR,
+        Reason.ERROR_EVENT,
+        Reason.STALL,
+        Reason.DISCONNECT,
+        Reason.SERVER_DIED,
+        Reason.MALFORMED_STREAM,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What every life of a campaign writes to."""
+
+    store: Store
+    campaign: Campaign
+    prepared: Prepared
+    journal: Journal
+    view: View
+    stop_requested: Callable[[], None]  # raises when the operator wants the campaign to end
+
+    @property
+    def plan(self) -> CampaignPlan:
+        return self.prepared.plan
+
+
+class Life:
+    """The blocks of one startup attempt, run on one leased handle."""
+
+    def __init__(self, desk: Desk, handle: StartupHandle, startup: int, attempt: int) -> None:
+        self._desk, self._handle = desk, handle
+        self._startup, self._attempt = startup, attempt
+        self._budgets = dict(desk.prepared.budgets)
+        self._warm_identity_checked = False
+
+    def run(self, blocks: Sequence[Block]) -> None:
+        """Start, check, measure. Raises when the life cannot go on; what was measured is already stored."""
+        record = self._handle.start()
+        self._desk.store.startup(record)
+        self._desk.journal.write("startup", startup=self._startup, attempt=self._attempt, processes=record.processes)
+        self._check_tokens()
+        if self._desk.plan.startup_mode is StartupMode.SEQUENTIAL:
+            self._run_sequential(blocks)
+        else:
+            self._warm_life(blocks[0])
+            for block in blocks:
+                self._run_block(block)
+        self._check_identity("last")
+
+    # -- blocks ------------------------------------------------------------------------------------------------------
+
+    def _run_block(self, block: Block) -> None:
+        """All pairs of one fixture and seed; measured again as a whole when a request breaks."""
+        for trial in range(self._desk.plan.server.retries + 1):
+            final = trial == self._desk.plan.server.retries
+            number = self._open(block)
+            self._warm(block, block.warmups, number)
+            if self._measure(block, number, keep_going=final):
+                return
+
+    def _measure(self, block: Block, number: int, *, keep_going: bool) -> bool:
+        """False when a request broke and the block should be tried again."""
+        seen: dict[PairKey, dict[Role, Request]] = {key: {} for key in block.keys}
+        for key, steps in groupby(block.steps, key=lambda step: step.key):
+            requests = self._handle.run(tuple(steps), self._budgets[block.fixture], number)
+            self._keep(requests)
+            if any(BROKEN & set(request.reasons) for request in requests):
+                self._note_broken(key, requests)
+                if not keep_going:
+                    return False
+            seen[key].update({request.role: request for request in requests})
+            if len(seen[key]) == 2:
+                self._pair(seen[key][Role.CONTROL], seen[key][Role.CANDIDATE])
+                self._desk.stop_requested()
+        return True
+
+    def _run_sequential(self, blocks: Sequence[Block]) -> None:
+        """Every step of one arm in its own server life, then every step of the other; pairs are matched by index."""
+        first = first_role(self._desk.plan.seed, "sequential", self._startup)
+        numbers = {block: self._open(block) for block in blocks}
+        seen: dict[PairKey, Request] = {}
+        for role in (first, first.other):
+            if role is not first:
+                self._check_identity("last")
+                self._desk.store.startup(self._handle.activate(role))
+                self._warm_identity_checked = False
+            for block in blocks:
+                self._warm(block, block.warmups or life_warmups(self._desk.plan), numbers[block], (role,))
+                for step in (step for step in block.steps if step.role is role):
+                    [request] = self._handle.run((step,), self._budgets[block.fixture], numbers[block])
+                    self._keep([request])
+                    if step.key in seen:
+                        both = {request.role: request, seen[step.key].role: seen[step.key]}
+                        self._pair(both[Role.CONTROL], both[Role.CANDIDATE])
+                    seen[step.key] = request
+
+    def _open(self, block: Block) -> int:
+        return self._desk.store.block(self._desk.campaign.campaign_id, block, self._attempt)
+
+    # -- warm-ups and checks -----------------------------------------------------------------------------------------
+
+    def _warm_life(self, block: Block) -> None:
+        count = life_warmups(self._desk.plan)
+        if count:
+            self._warm(block, count, 0)
+
+    def _warm(self, block: Block, count: int, number: int, roles: tuple[Role, ...] = tuple(Role)) -> None:
+        self._keep(self._handle.warm(block, count, roles, self._budgets[block.fixture], number))
+        if not self._warm_identity_checked:
+            self._warm_identity_checked = True
+            self._check_identity("warm")
+
+    def _check_identity(self, moment: str) -> None:
+        live = self._handle.identity()
+        self._desk.store.identity(self._desk.campaign.campaign_id, self._startup, self._attempt, moment, live)
+        differences = identity.mismatches(self._desk.prepared.expected, live)
+        if differences:
+            raise IdentityMismatch(
+                f"startup {self._startup}: the server is not what was prepared: {'; '.join(differences)}; "
+                "stop whatever changed the files and start again"
+            )
+
+    def _check_tokens(self) -> None:
+        """Untimed: the server's own ids must be the ones that were counted before the lease."""
+        fixtures = self._desk.plan.fixtures
+        live = self._handle.token_ids(fixtures)
+        for fixture in fixtures:
+            ours, theirs = self._desk.prepared.prompt_ids.get(fixture.id), live.get(fixture.id)
+            if ours is not None and theirs is not None and ours != theirs:
+                raise IdentityMismatch(
+                    f"fixture {fixture.id}: the server's /tokenize gives {len(theirs)} ids (sha256 "
+                    f"{token_sha256(theirs)[:12]}) and the checkpoint's files give {len(ours)} "
+                    f"({token_sha256(ours)[:12]}): the tokenizer or chat template is not the same"
+                )
+            if fixture.id not in self._budgets:
+                count = len(theirs) if theirs is not None else None
+                self._budgets[fixture.id] = budget_from_server(fixture, count, self._handle.capacity())
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    def _keep(self, requests: Iterable[Request]) -> None:
+        kept = list(requests)
+        for request in kept:
+            self._desk.store.request(request)
+        self._desk.view.requests(kept)
+        self._desk.store.samples(self._desk.campaign.campaign_id, self._startup, self._attempt, self._handle.samples())
+
+    def _pair(self, control: Request, candidate: Request) -> None:
+        pair = compare(control, candidate, self._desk.plan.required_exactness)
+        if not (self._arm_was_taken(control) and self._arm_was_taken(candidate)):
+            pair = replace(pair, admissible=False, reasons=(*pair.reasons, Reason.ARM_NOT_DISTINCT))
+        self._desk.store.pair(pair)
+        self._desk.view.pair(pair, self._desk.plan.startups)
+        self._journal_pair(pair)
+
+    def _arm_was_taken(self, request: Request) -> bool:
+        """Whether every schedule of the arm was hit; a server without counters cannot be asked."""
+        if not request.counters:
+            return True
+        schedules = self._desk.plan.arm(request.role).schedules
+        return all(request.counters.get(f"{operator}/{name}", 0) > 0 for operator, name in schedules)
+
+    def _journal_pair(self, pair: Pair) -> None:
+        facts = {"exactness": int(pair.exactness), "admissible": pair.admissible, "reasons": pair.reasons}
+        self._desk.journal.write("pair", key=pair.key, **facts)
+
+    def _note_broken(self, key: PairKey, requests: Sequence[Request]) -> None:
+        """Keep the failure as evidence; a dead server ends the life."""
+        broken = next(request for request in requests if BROKEN & set(request.reasons))
+        reason = next(reason for reason in broken.reasons if reason in BROKEN)
+        message = broken.error or f"request of {broken.arm} ended with {reason}"
+        campaign_id = self._desk.campaign.campaign_id
+        utc = datetime.now(UTC).isoformat(timespec="seconds")
+        self._desk.store.failure(Failure(campaign_id, utc, reason, message, self._startup, self._attempt, key))
+        self._desk.journal.write("failure", key=key, reason=reason, message=message)
+        if reason is Reason.SERVER_DIED:
+            raise ServerFailed(f"startup {self._startup}: the server died during a request: {message}")

@@ -1,0 +1,57 @@
+"""What a person sees while a campaign runs: a bar with an ETA on a terminal, plain lines elsewhere.
+
+Drawn between requests only. Knows the plan's counts, nothing of servers or the store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from campaigns.records import Pair, Request
+
+
+class View:
+    """Counts pairs towards `total`; `done` of them were recorded by an earlier life of the campaign."""
+
+    def __init__(self, console: Console, total: int, done: int) -> None:
+        self._console = console
+        self.total, self._done, self._fresh = total, done, 0
+        self._rounds = 0
+        self._began_s = time.monotonic()
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        if not self._console.is_terminal:
+            yield
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=self._console, transient=True) as self._bar:
+            self._task = self._bar.add_task("starting", total=self.total, completed=self._done)
+            yield
+        self._bar = None
+
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+    def requests(self, requests: list[Request]) -> None:
+        self._rounds += sum(len(request.rounds) for request in requests)
+
+    def pair(self, pair: Pair, startups: int) -> None:
+        self._done, self._fresh = self._done + 1, self._fresh + 1
+        where = f"startup {pair.key.startup + 1}/{startups}  {pair.key.fixture} #{pair.key.repeat + 1}"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, description=f"{where}  {self._rounds} rounds")
+            return
+        verdict = f"E{int(pair.exactness)}" + ("" if pair.admissible else f" excluded: {', '.join(pair.reasons)}")
+        self.say(f"{where}  {verdict}  pair {self._done}/{self.total}, {self._rounds} rounds, {self._remaining()}")
+
+    def _remaining(self) -> str:
+        left_s = (time.monotonic() - self._began_s) / self._fresh * (self.total - self._done)
+        return f"about {left_s:.0f} s left" if left_s < 120 else f"about {left_s / 60:.0f} min left"
