@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from kernels.projection import columns, dense, reference
 from kernels.projection.problem import Problem, problem_of
-from kernels.projection.weights import DenseWeight, Weight
+from kernels.projection.weights import DenseWeight, Nvfp4Weight, Weight
 from kernels.registry import Op
 
-__all__ = ["OP", "DenseWeight", "Problem", "Weight", "problem_of"]
+__all__ = ["OP", "DenseWeight", "Nvfp4Weight", "Problem", "Weight", "problem_of"]
 
 OP = Op(
     name="projection",

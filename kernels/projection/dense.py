@@ -1,16 +1,21 @@
-"""The default projection: torch's own GEMM. Its accumulation order is the library's and depends on the shape."""
+"""The default projection: torch's own GEMM. Its accumulation order is the library's and depends on the shape.
+
+An NVFP4 weight is decoded a slice of columns at a time. Its exact products meet x in FP32 accumulation, and the
+division by the global scale and the rounding to the dtype of x happen once, after the sum. Slow, and always there.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kernels.projection.problem import Problem
+from kernels.projection.weights import DenseWeight, Nvfp4Weight, Weight
 from kernels.registry import Bound, Refusal, Schedule
 
 if TYPE_CHECKING:
     import torch
 
-    from kernels.projection.weights import Weight
+SLICE = 2048
 
 
 def guard(problem: Problem) -> Refusal | None:
@@ -20,9 +25,30 @@ def guard(problem: Problem) -> Refusal | None:
 
 def run(x: torch.Tensor, weight: Weight) -> torch.Tensor:
     """`x` [M, K] times a weight [N, K] transposed -> [M, N] in the dtype of `x`."""
+    return dense(x, weight) if isinstance(weight, DenseWeight) else nvfp4(x, weight)
+
+
+def dense(x: torch.Tensor, weight: DenseWeight) -> torch.Tensor:
     from torch.nn.functional import linear  # on first use, so that listing schedules does not load torch
 
-    return linear(x, weight.dequantised().to(x.dtype))
+    return linear(x, weight.w.to(x.dtype))
+
+
+def nvfp4(x: torch.Tensor, weight: Nvfp4Weight) -> torch.Tensor:
+    out = x.new_empty(x.shape[0], weight.n)
+    for first in range(0, weight.n, SLICE):
+        last = min(first + SLICE, weight.n)
+        out[:, first:last] = accumulate(x, weight.products(first, last)) / weight.global_scale
+    return out
+
+
+def accumulate(x: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
+    """FP32 [M, N]. A GPU multiplies 16-bit operands, in which the products are exact, and keeps the FP32 sum."""
+    if x.device.type == "cuda" and x.element_size() == 2:
+        import torch
+
+        return torch.mm(x, products.to(x.dtype).T, out_dtype=torch.float32)
+    return x.float() @ products.T
 
 
 SCHEDULE = Schedule(

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """`m` rows of `k` values against `n` columns; `row_stride` counts elements of x between rows."""
+    """`m` rows of `k` values against `n` columns; `row_stride` counts elements of x between rows.
+
+    `physical_n` is the number of columns the weight really holds: `n`, or more where it was padded.
+    """
 
     m: int
     n: int
@@ -23,6 +26,7 @@ class Problem:
     dtype: str = "float32"
     weight_format: str = "dense"
     weight_dtype: str = "float32"
+    physical_n: int | None = None
     row_stride: int | None = None
     device: str = "cpu"
     arch: str = ""
@@ -39,6 +43,7 @@ def problem_of(x: torch.Tensor, weight: Weight) -> Problem:
         dtype=str(x.dtype).removeprefix("torch."),
         weight_format=weight.format,
         weight_dtype=weight.dtype,
+        physical_n=weight.physical_n,
         row_stride=x.stride(0),
         device=device,
         arch=arch_of(device, x.device.index),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernels.projection.nvfp4 import Nvfp4Weight
+
 if TYPE_CHECKING:
     import torch
 
@@ -22,6 +24,10 @@ class DenseWeight:
         return self.w.shape[0]
 
     @property
+    def physical_n(self) -> int:
+        return self.w.shape[0]
+
+    @property
     def k(self) -> int:
         return self.w.shape[1]
 
@@ -33,4 +39,4 @@ class DenseWeight:
         return self.w
 
 
-Weight = DenseWeight
+Weight = DenseWeight | Nvfp4Weight

@@ -1,0 +1,241 @@
+// NVFP4 x FP16 for M <= 8 rows: weights stream once through shared memory into the tensor cores, as their A operand.
+//
+// A unit is 256 weight rows x 128 k: 16384 code bytes and 2048 scale bytes, contiguous (layout: projection/packing.py).
+// Units are numbered row block by row block, k inside; each of the grid's blocks takes one contiguous run of them, so all
+// finish together. Every product code * scale is exact in FP16 (E2M1 x E4M3 needs 6 bits) and every sum is FP32:
+//   per row block and output: (even 64-wide k tiles in order) + (odd ones in order) within a block's run, by mma.m16n8k16;
+//   runs are added in ascending k by the last block to arrive; then the global scale; one rounding to FP16.
+// The order depends on N, K and the number of blocks alone. Loads of weights start before the previous kernel has
+// finished: weights must not be written by a kernel still in flight on the stream.
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <stdint.h>
+
+#include "abi.h"
+#include "sm90.cuh"
+
+namespace {
+
+constexpr int kRows = 256, kK = 128, kWarps = 16, kStages = NVFP4_STAGES;
+constexpr int kCodeBytes = kRows * kK / 2, kScaleBytes = kRows * kK / 16, kUnitBytes = kCodeBytes + kScaleBytes;
+constexpr int kXStride = kK * 2 + 16;  // bytes between rows of x in shared memory: fragments read without bank conflicts
+constexpr int kConsumers = kWarps * 32, kThreads = kConsumers + 32;
+constexpr int kOutputs = kRows * 8;
+
+struct Stage {
+  uint8_t codes[kCodeBytes], scales[kScaleBytes], x[8][kXStride];
+};
+struct Shared {
+  Stage stage[kStages];
+  float4 half_sum[8][2][32];
+  uint64_t full[kStages], empty[kStages];
+  int last;
+};
+
+// A word holds eight codes: elements 2p and 2p+1 of pair p in its low and high half. Sign and magnitude of pairs 0 and 1
+// lie so that one mask (after one shift) gives an FP16 of value x 2^-14; pairs 2 and 3 have their signs apart.
+__device__ __forceinline__ void decode(uint32_t q, uint32_t scale, uint32_t (&h)[4]) {
+  constexpr uint32_t kBoth = 0x8E008E00u, kSign = 0x80008000u, kMagnitude = 0x0E000E00u;
+  h[0] = sm90::half2_mul(q & kBoth, scale);
+  h[1] = sm90::half2_mul((q * 8u) & kBoth, scale);
+  h[2] = sm90::half2_mul(((q * 2u) & kSign) | ((q * 64u) & kMagnitude), scale);
+  h[3] = sm90::half2_mul(((q * 4u) & kSign) | ((q * 512u) & kMagnitude), scale);
+}
+
+struct Operands {
+  const uint8_t* weight;
+  const __half* x;
+  __half* y;
+  float* partial;        // [blocks][2][kOutputs]: a block's run has at most two incomplete row blocks
+  unsigned int* arrived; // [row blocks], zero between launches
+  int m, n, row_blocks, k_units, x_stride, y_stride;
+  float scale;
+};
+
+__device__ __forceinline__ int first_unit(int block, int units, int blocks) {
+  return static_cast<int>(static_cast<int64_t>(block) * units / blocks);
+}
+// The block whose run holds `unit`.
+__device__ __forceinline__ int block_of(int unit, int units, int blocks) {
+  return static_cast<int>(((static_cast<int64_t>(unit) + 1) * blocks - 1) / units);
+}
+
+// Values of one lane: [m tile][row g or g + 8, column 2c or 2c + 1], m tiles 2 * group and 2 * group + 1 of the row block.
+template <bool kGated>
+__device__ __forceinline__ void store(const Operands& o, int row_block, int group, int lane, const float4 (&v)[2]) {
+  const int g = lane >> 2, c = lane & 3;
+  const float a[2][4] = {{v[0].x, v[0].y, v[0].z, v[0].w}, {v[1].x, v[1].y, v[1].z, v[1].w}};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int row = 2 * c + (i & 1), r = g + (i >> 1) * 8;
+    if (row >= o.m) continue;
+    if constexpr (kGated) {  // m tile 0 holds gate rows, m tile 1 the up rows of the same outputs
+      const float gate = __half2float(__float2half_rn(a[0][i] * o.scale));
+      const __half silu = __float2half_rn(gate / (1.0f + __expf(-gate)));
+      const int column = row_block * (kRows / 2) + group * 16 + r;
+      if (column < o.n) o.y[static_cast<int64_t>(row) * o.y_stride + column] = __hmul(silu, __float2half_rn(a[1][i] * o.scale));
+    } else {
+#pragma unroll
+      for (int t = 0; t < 2; t++) {
+        const int column = row_block * kRows + (group * 2 + t) * 16 + r;
+        if (column < o.n) o.y[static_cast<int64_t>(row) * o.y_stride + column] = __float2half_rn(a[t][i] * o.scale);
+      }
+    }
+  }
+}
+
+template <bool kGated>
+__global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Operands o) {
+  extern __shared__ __align__(128) uint8_t raw[];
+  Shared& s = *reinterpret_cast<Shared*>(raw);
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
+  const int units = o.row_blocks * o.k_units, blocks = gridDim.x, block = blockIdx.x;
+  const int begin = first_unit(block, units, blocks), end = first_unit(block + 1, units, blocks);
+
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; i++) sm90::barrier_init(&s.full[i], 1), sm90::barrier_init(&s.empty[i], kWarps);
+    sm90::barrier_init_visible();
+  }
+  for (int i = threadIdx.x; i < kStages * (8 - o.m) * (kK / 8); i += kThreads) {  // rows that x does not have
+    const int stage = i / ((8 - o.m) * (kK / 8)), rest = i % ((8 - o.m) * (kK / 8));
+    *reinterpret_cast<uint4*>(&s.stage[stage].x[o.m + rest / (kK / 8)][rest % (kK / 8) * 16]) = make_uint4(0, 0, 0, 0);
+  }
+  __syncthreads();
+  sm90::launch_next();
+
+  if (warp == kWarps) {
+    if (lane != 0) return;
+    const uint32_t x_bytes = o.m * kK * 2;
+    auto weights = [&](int unit) {
+      Stage& stage = s.stage[(unit - begin) % kStages];
+      uint64_t* full = &s.full[(unit - begin) % kStages];
+      sm90::barrier_expect(full, kUnitBytes + x_bytes);
+      sm90::bulk_copy(stage.codes, o.weight + static_cast<int64_t>(unit) * kUnitBytes, kUnitBytes, full);
+    };
+    auto activations = [&](int unit) {
+      Stage& stage = s.stage[(unit - begin) % kStages];
+      const __half* from = o.x + unit % o.k_units * kK;
+      for (int row = 0; row < o.m; row++)
+        sm90::bulk_copy(stage.x[row], from + static_cast<int64_t>(row) * o.x_stride, kK * 2, &s.full[(unit - begin) % kStages]);
+    };
+    const int ahead = min(end, begin + kStages);
+    for (int unit = begin; unit < ahead; unit++) weights(unit);
+    sm90::wait_for_previous();
+    for (int unit = begin; unit < ahead; unit++) activations(unit);
+    for (int unit = ahead; unit < end; unit++) {
+      const int turn = (unit - begin) / kStages;
+      sm90::barrier_wait(&s.empty[(unit - begin) % kStages], (turn - 1) & 1);
+      weights(unit);
+      activations(unit);
+    }
+    return;
+  }
+
+  const int group = warp & 7, k_tile = warp >> 3;  // 32 weight rows; which 64-wide k tile of the unit
+  for (int unit = begin; unit < end;) {
+    const int row_block = unit / o.k_units, stop = min(end, (row_block + 1) * o.k_units);
+    const bool whole = unit == row_block * o.k_units && stop == (row_block + 1) * o.k_units;
+    const int slot = begin / o.k_units == row_block ? 0 : 1;
+    float d[2][4] = {};
+    for (; unit < stop; unit++) {
+      const int at = (unit - begin) % kStages;
+      const Stage& stage = s.stage[at];
+      sm90::barrier_wait(&s.full[at], (unit - begin) / kStages & 1);
+      const uint4 x0 = *reinterpret_cast<const uint4*>(&stage.x[g][k_tile * 128 + c * 32]);
+      const uint4 x1 = *reinterpret_cast<const uint4*>(&stage.x[g][k_tile * 128 + c * 32 + 16]);
+      const uint32_t scales = *reinterpret_cast<const uint32_t*>(&stage.scales[(group * 32 + lane) * 8 + k_tile * 4]);
+#pragma unroll
+      for (int t = 0; t < 2; t++) {
+        const uint4 q = *reinterpret_cast<const uint4*>(&stage.codes[(((group * 2 + t) * 2 + k_tile) * 32 + lane) * 16]);
+        const uint32_t both = sm90::half2_mul(sm90::e4m3_to_half2(scales >> (t * 16)), 0x58005800u);  // x 2^7
+        const uint32_t upper = __byte_perm(both, 0, 0x1010), lower = __byte_perm(both, 0, 0x3232);
+        uint32_t a[4], e[4];
+        decode(q.x, upper, a), decode(q.z, lower, e);
+        sm90::mma_16816(d[t], a[0], e[0], a[1], e[1], x0.x, x0.y);
+        sm90::mma_16816(d[t], a[2], e[2], a[3], e[3], x0.z, x0.w);
+        decode(q.y, upper, a), decode(q.w, lower, e);
+        sm90::mma_16816(d[t], a[0], e[0], a[1], e[1], x1.x, x1.y);
+        sm90::mma_16816(d[t], a[2], e[2], a[3], e[3], x1.z, x1.w);
+      }
+      __syncwarp();
+      if (lane == 0) sm90::barrier_arrive(&s.empty[at]);
+    }
+
+    float4 v[2] = {make_float4(d[0][0], d[0][1], d[0][2], d[0][3]), make_float4(d[1][0], d[1][1], d[1][2], d[1][3])};
+    if (k_tile == 1) s.half_sum[group][0][lane] = v[0], s.half_sum[group][1][lane] = v[1];
+    sm90::named_barrier(1, kConsumers);
+    if (k_tile == 0) {
+#pragma unroll
+      for (int t = 0; t < 2; t++) {
+        const float4 odd = s.half_sum[group][t][lane];
+        v[t].x += odd.x, v[t].y += odd.y, v[t].z += odd.z, v[t].w += odd.w;
+      }
+      if (whole) store<kGated>(o, row_block, group, lane, v);
+    }
+    if (!whole) {
+      const int from = block_of(row_block * o.k_units, units, blocks), to = block_of((row_block + 1) * o.k_units - 1, units, blocks);
+      if (k_tile == 0) {
+        float4* out = reinterpret_cast<float4*>(o.partial + (static_cast<int64_t>(block) * 2 + slot) * kOutputs);
+        __stcg(out + (group * 2 + 0) * 32 + lane, v[0]);
+        __stcg(out + (group * 2 + 1) * 32 + lane, v[1]);
+        __threadfence();
+      }
+      sm90::named_barrier(1, kConsumers);
+      if (threadIdx.x == 0) {
+        s.last = atomicAdd(&o.arrived[row_block], 1u) == static_cast<unsigned>(to - from);
+        if (s.last) o.arrived[row_block] = 0;
+        __threadfence();
+      }
+      sm90::named_barrier(1, kConsumers);
+      if (s.last && k_tile == 0) {
+        float4 sum[2] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)};
+#pragma unroll 4
+        for (int b = from; b <= to; b++) {
+          const int its_slot = first_unit(b, units, blocks) / o.k_units == row_block ? 0 : 1;
+          const float4* in = reinterpret_cast<const float4*>(o.partial + (static_cast<int64_t>(b) * 2 + its_slot) * kOutputs);
+#pragma unroll
+          for (int t = 0; t < 2; t++) {
+            const float4 p = __ldcg(in + (group * 2 + t) * 32 + lane);
+            sum[t].x += p.x, sum[t].y += p.y, sum[t].z += p.z, sum[t].w += p.w;
+          }
+        }
+        store<kGated>(o, row_block, group, lane, sum);
+      }
+    }
+    sm90::named_barrier(1, kConsumers);  // half_sum and last are free again
+  }
+}
+
+}  // namespace
+
+EXPORT int ENTRY(revision)() { return 1; }
+
+// Bytes of workspace for `row_blocks` row blocks on `blocks` blocks; it must be zero before its first use.
+EXPORT int64_t ENTRY(workspace_bytes)(int row_blocks, int blocks) {
+  return static_cast<int64_t>(row_blocks) * 4 + 128 + static_cast<int64_t>(blocks) * 2 * kOutputs * 4;
+}
+
+// weight: row_blocks * k_units units; x: [m][>= k_units * 128] FP16; y: [m][n] FP16; strides count elements.
+// gated: n counts gate (and up) rows. overlapped: launch before the previous kernel of the stream has finished.
+EXPORT int ENTRY(run)(const void* weight, const void* x, void* y, void* workspace, int m, int n, int row_blocks, int k_units, int x_stride,
+                      int y_stride, float global_scale, int gated, int overlapped, int blocks, void* stream_) {
+  const int64_t counters = (static_cast<int64_t>(row_blocks) * 4 + 127) / 128 * 128;
+  Operands o{static_cast<const uint8_t*>(weight), static_cast<const __half*>(x), static_cast<__half*>(y),
+             reinterpret_cast<float*>(static_cast<uint8_t*>(workspace) + counters), static_cast<unsigned int*>(workspace),
+             m, n, row_blocks, k_units, x_stride, y_stride, global_scale * 128.0f};  // 2^14 of the decode over 2^7 of the scale
+  auto kernel = gated ? stream<true> : stream<false>;
+  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = overlapped;
+  cudaLaunchConfig_t config{};
+  config.gridDim = min(blocks, row_blocks * k_units);
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = sizeof(Shared);
+  config.stream = static_cast<cudaStream_t>(stream_);
+  config.attrs = &attribute;
+  config.numAttrs = overlapped ? 1 : 0;
+  error = cudaLaunchKernelEx(&config, kernel, o);
+  return error != cudaSuccess ? error : cudaGetLastError();
+}
