@@ -1,0 +1,205 @@
+"""A lease: the sole use of some devices of this host, proven idle before it is given and after it is given back.
+
+Locks alone do not keep out those who do not know them, so a lease also asks the inventory for foreign processes and
+memory in use. A device that is not idle at the end keeps a mark that the next lease re-checks. A CPU is shared by
+nature: there the lock is all.
+
+Knows nothing of Ray, servers or arms.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from campaigns.errors import LeaseTimeout, NoDevice
+from campaigns.plan import LeasePlan
+from campaigns.records import Process
+from orchestrator.devices import Device, Inventory, chosen
+from orchestrator.locks import Holder, LockFolder, Mark, close_all
+from orchestrator.process import alive, boot_id
+
+IDLE_BYTES = 512 << 20  # an idle GPU without clients uses a few MiB; a desktop's display server some hundred
+RETURNED_BYTES = 64 << 20  # how far above its level before the lease the memory in use may end
+RETURN_S = 20.0  # drivers give memory back some seconds after a process has died
+_TRY_S = 0.25
+_LOCK_S = 0.3  # a passing look at a lock (`is_held`) must not read as somebody else's lease
+
+
+def name_holder(name: str) -> Holder:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = f"uid {os.getuid()}"
+    return Holder(name, user, socket.gethostname(), os.getpid(), _now())
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Held from `acquire` to `release`. `fds` hold the locks; a reaper gets copies of them."""
+
+    devices: tuple[Device, ...]
+    fds: tuple[int, ...]
+    holder: Holder
+    used_bytes: tuple[int | None, ...]  # of each device when it was proven idle
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        return tuple(device.uuid for device in self.devices)
+
+    def release(self, folder: LockFolder, inventory: Inventory, processes: Iterable[Process]) -> tuple[str, ...]:
+        """Prove the devices idle, mark those that are not, unlock all; returns one sentence for each marked device.
+
+        `processes` are all that ran on the lease.
+        """
+        try:
+            faults = _until_idle(lambda: self._faults(inventory, alive(processes)))
+            for uuid, reason in faults.items():
+                mark = Mark(reason, alive(processes), boot_id(), _now(), str(self.holder))
+                folder.set_mark(uuid, mark)
+            return tuple(faults.values())
+        finally:
+            close_all(self.fds)
+
+    def _faults(self, inventory: Inventory, survivors: Sequence[Process]) -> dict[str, str]:
+        faults: dict[str, str] = {}
+        for device, before in zip(self.devices, self.used_bytes, strict=True):
+            limit = None if before is None else before + RETURNED_BYTES
+            fault = _fault(inventory, device, limit)
+            if survivors:
+                fault = f"{_name(device)} still has process {_pids(p.pid for p in survivors)} of its last lease"
+            if fault:
+                faults[device.uuid] = fault
+        return faults
+
+
+def acquire(
+    folder: LockFolder, inventory: Inventory, devices: Sequence[Device], holder: Holder, wait_s: float, *, idle: bool
+) -> Lease:
+    """Lock exactly these devices, all or none, waiting at most `wait_s`; then prove them idle.
+
+    `idle=False` leaves the proof out: a server that we did not start may be running on them. Raises LeaseTimeout naming
+    the holder, NoDevice naming what is in the way.
+    """
+    fds = _lock_all(folder, devices, holder, wait_s)
+    try:
+        if idle:
+            for device in devices:
+                require_idle(folder, inventory, device)
+        return Lease(tuple(devices), fds, holder, tuple(inventory.memory_used(d.uuid) for d in devices))
+    except BaseException:
+        close_all(fds)
+        raise
+
+
+def _lock_all(folder: LockFolder, devices: Sequence[Device], holder: Holder, wait_s: float) -> tuple[int, ...]:
+    """In the order of their UUIDs, so that two leases that share devices cannot hold each other up."""
+    deadline = time.monotonic() + max(wait_s, _LOCK_S)
+    uuids = sorted(device.uuid for device in devices)
+    while True:
+        fds: list[int] = []
+        for uuid in uuids:
+            fd = folder.try_lock(uuid, holder)
+            if fd is None:
+                close_all(fds)
+                break
+            fds.append(fd)
+        else:
+            return tuple(fds)
+        if time.monotonic() >= deadline:
+            raise LeaseTimeout(_held(folder, [uuid], wait_s))
+        time.sleep(min(_TRY_S, max(0.0, deadline - time.monotonic())))
+
+
+def _held(folder: LockFolder, uuids: Iterable[str], wait_s: float) -> str:
+    holders = "; ".join(f"{uuid} is held by {folder.holder(uuid)}" for uuid in uuids)
+    return f"{holders}; waited {wait_s:g} s. Wait longer with lease.wait_s, or name another device."
+
+
+def require_idle(folder: LockFolder, inventory: Inventory, device: Device) -> None:
+    """Raise NoDevice with the obstacle; clear a mark whose reason is gone. The caller holds the lock."""
+    fault = obstacle(folder, inventory, device)
+    if fault:
+        raise NoDevice(f"{fault}. End that, or name another device with lease.indices or lease.uuids.")
+    if folder.mark(device.uuid):
+        folder.set_mark(device.uuid, None)
+
+
+def obstacle(folder: LockFolder, inventory: Inventory, device: Device) -> str:
+    """Why nobody can have the device now, apart from its lock; nothing when it is idle. Processes of a mark count."""
+    fault = _fault(inventory, device, IDLE_BYTES)
+    mark = folder.mark(device.uuid)
+    if mark and mark.boot_id == boot_id() and (left := alive(mark.processes)):
+        fault = f"{_name(device)} still has process {_pids(p.pid for p in left)} of {mark.holder}"
+    if fault and mark:
+        return f"{fault}; it is marked since {mark.utc}: {mark.reason}"
+    return fault
+
+
+def _fault(inventory: Inventory, device: Device, limit_bytes: int | None) -> str:
+    if pids := inventory.processes(device.uuid):
+        return f"{_name(device)} is used by process {_pids(pids)}"
+    used = inventory.memory_used(device.uuid)
+    if used is not None and limit_bytes is not None and used > limit_bytes:
+        return f"{_name(device)} has {used >> 20} MiB in use by nobody visible (idle is up to {limit_bytes >> 20} MiB)"
+    return ""
+
+
+def _until_idle(faults: Callable[[], dict[str, str]]) -> dict[str, str]:
+    deadline = time.monotonic() + RETURN_S
+    while (found := faults()) and time.monotonic() < deadline:
+        time.sleep(_TRY_S)
+    return found
+
+
+def pick(folder: LockFolder, inventory: Inventory, plan: LeasePlan) -> tuple[Device, ...]:
+    """The devices that the plan names, or the first ones that look free. Locks nothing.
+
+    Raises LeaseTimeout while too few are free and others are merely held, NoDevice when waiting cannot help.
+    """
+    devices = inventory.devices()
+    if plan.indices or plan.uuids:
+        return chosen(devices, plan.indices, plan.uuids)
+    if plan.count > len(devices):
+        raise NoDevice(f"lease.count={plan.count}, but this host has {len(devices)}: {_listed(devices)}.")
+    held = [device for device in devices if folder.is_held(device.uuid)]
+    faults = {device: obstacle(folder, inventory, device) for device in devices if device not in held}
+    idle = [device for device, fault in faults.items() if not fault]
+    if len(idle) >= plan.count:
+        return tuple(idle[: plan.count])
+    if len(idle) + len(held) >= plan.count:
+        raise LeaseTimeout(_held(folder, [device.uuid for device in held], plan.wait_s))
+    told = "; ".join(filter(None, faults.values()))
+    raise NoDevice(f"lease.count={plan.count}, but only {len(idle)} of {len(devices)} devices can be had: {told}.")
+
+
+def pick_patiently(folder: LockFolder, inventory: Inventory, plan: LeasePlan, deadline: float) -> tuple[Device, ...]:
+    """`pick`, again and again until `deadline` (of time.monotonic) while others hold what is missing."""
+    while True:
+        try:
+            return pick(folder, inventory, plan)
+        except LeaseTimeout:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_TRY_S)
+
+
+def _listed(devices: Iterable[Device]) -> str:
+    return ", ".join(f"{device.index}: {device.uuid}" for device in devices) or "none"
+
+
+def _name(device: Device) -> str:
+    return f"Device {device.index} ({device.uuid})"
+
+
+def _pids(pids: Iterable[int]) -> str:
+    return ", ".join(map(str, pids))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
