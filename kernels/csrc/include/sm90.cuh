@@ -13,16 +13,31 @@ __device__ __forceinline__ void barrier_init(uint64_t* barrier, uint32_t count) 
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem(barrier)), "r"(count));
 }
 __device__ __forceinline__ void barrier_init_visible() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem(barrier)) : "memory");
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 __device__ __forceinline__ void barrier_expect(uint64_t* barrier, uint32_t size_bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem(barrier)), "r"(size_bytes) : "memory");
 }
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra.uni over;\n"
-      "bra.uni again;\nover:\n}" ::"r"(smem(barrier)), "r"(parity) : "memory");
+      "bra.uni again;\nover:\n}" ::"r"(barrier), "r"(parity) : "memory");
+}
+__device__ __forceinline__ uint4 load_16(uint32_t from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ uint2 load_8(uint32_t from) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ uint32_t load_4(uint32_t from) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
 }
 
 // --- copies into shared memory ---

@@ -34,6 +34,7 @@ struct Shared {
 
 // A word holds eight codes: elements 2p and 2p+1 of pair p in its low and high half. Sign and magnitude of pairs 0 and 1
 // lie so that one mask (after one shift) gives an FP16 of value x 2^-14; pairs 2 and 3 have their signs apart.
+// Times the scale it is a multiple of 2^-24 of at most 8 bits, so FP16 holds it exactly.
 __device__ __forceinline__ void decode(uint32_t q, uint32_t scale, uint32_t (&h)[4]) {
   constexpr uint32_t kBoth = 0x8E008E00u, kSign = 0x80008000u, kMagnitude = 0x0E000E00u;
   h[0] = sm90::half2_mul(q & kBoth, scale);
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
     for (int unit = begin; unit < ahead; unit++) activations(unit);
     for (int unit = ahead; unit < end; unit++) {
       const int turn = (unit - begin) / kStages;
-      sm90::barrier_wait(&s.empty[(unit - begin) % kStages], (turn - 1) & 1);
+      sm90::barrier_wait(sm90::smem(&s.empty[(unit - begin) % kStages]), (turn - 1) & 1);
       weights(unit);
       activations(unit);
     }
@@ -132,33 +133,37 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
   }
 
   const int group = warp & 7, k_tile = warp >> 3;  // 32 weight rows; which 64-wide k tile of the unit
+  const uint32_t codes = sm90::smem(s.stage[0].codes) + ((group * 4 + k_tile) * 32 + lane) * 16;
+  const uint32_t scales = sm90::smem(s.stage[0].scales) + (group * 32 + lane) * 8 + k_tile * 4;
+  const uint32_t x = sm90::smem(s.stage[0].x) + g * kXStride + k_tile * 128 + c * 32;
+  uint32_t stage = 0, barrier = sm90::smem(&s.full[0]), parity = 0;
   for (int unit = begin; unit < end;) {
     const int row_block = unit / o.k_units, stop = min(end, (row_block + 1) * o.k_units);
     const bool whole = unit == row_block * o.k_units && stop == (row_block + 1) * o.k_units;
     const int slot = begin / o.k_units == row_block ? 0 : 1;
     float d[2][4] = {};
+#pragma unroll 1
     for (; unit < stop; unit++) {
-      const int at = (unit - begin) % kStages;
-      const Stage& stage = s.stage[at];
-      sm90::barrier_wait(&s.full[at], (unit - begin) / kStages & 1);
-      const uint4 x0 = *reinterpret_cast<const uint4*>(&stage.x[g][k_tile * 128 + c * 32]);
-      const uint4 x1 = *reinterpret_cast<const uint4*>(&stage.x[g][k_tile * 128 + c * 32 + 16]);
-      const uint32_t scales = *reinterpret_cast<const uint32_t*>(&stage.scales[(group * 32 + lane) * 8 + k_tile * 4]);
+      sm90::barrier_wait(barrier, parity);
+      const uint32_t scale = sm90::load_4(scales + stage);
+      const uint4 q[2] = {sm90::load_16(codes + stage), sm90::load_16(codes + stage + 1024)};
+      const uint4 x0 = sm90::load_16(x + stage), x1 = sm90::load_16(x + stage + 16);
+      __syncwarp();
+      if (lane == 0) sm90::barrier_arrive(barrier + kStages * 8);
+      stage += sizeof(Stage), barrier += 8;
+      if (stage == kStages * sizeof(Stage)) stage = 0, barrier -= kStages * 8, parity ^= 1;
 #pragma unroll
       for (int t = 0; t < 2; t++) {
-        const uint4 q = *reinterpret_cast<const uint4*>(&stage.codes[(((group * 2 + t) * 2 + k_tile) * 32 + lane) * 16]);
-        const uint32_t both = sm90::half2_mul(sm90::e4m3_to_half2(scales >> (t * 16)), 0x58005800u);  // x 2^7
+        const uint32_t both = sm90::e4m3_to_half2(scale >> (t * 16));  // rows g and g + 8
         const uint32_t upper = __byte_perm(both, 0, 0x1010), lower = __byte_perm(both, 0, 0x3232);
         uint32_t a[4], e[4];
-        decode(q.x, upper, a), decode(q.z, lower, e);
+        decode(q[t].x, upper, a), decode(q[t].z, lower, e);
         sm90::mma_16816(d[t], a[0], e[0], a[1], e[1], x0.x, x0.y);
         sm90::mma_16816(d[t], a[2], e[2], a[3], e[3], x0.z, x0.w);
-        decode(q.y, upper, a), decode(q.w, lower, e);
+        decode(q[t].y, upper, a), decode(q[t].w, lower, e);
         sm90::mma_16816(d[t], a[0], e[0], a[1], e[1], x1.x, x1.y);
         sm90::mma_16816(d[t], a[2], e[2], a[3], e[3], x1.z, x1.w);
       }
-      __syncwarp();
-      if (lane == 0) sm90::barrier_arrive(&s.empty[at]);
     }
 
     float4 v[2] = {make_float4(d[0][0], d[0][1], d[0][2], d[0][3]), make_float4(d[1][0], d[1][1], d[1][2], d[1][3])};
@@ -222,7 +227,7 @@ EXPORT int ENTRY(run)(const void* weight, const void* x, void* y, void* workspac
   const int64_t counters = (static_cast<int64_t>(row_blocks) * 4 + 127) / 128 * 128;
   Operands o{static_cast<const uint8_t*>(weight), static_cast<const __half*>(x), static_cast<__half*>(y),
              reinterpret_cast<float*>(static_cast<uint8_t*>(workspace) + counters), static_cast<unsigned int*>(workspace),
-             m, n, row_blocks, k_units, x_stride, y_stride, global_scale * 128.0f};  // 2^14 of the decode over 2^7 of the scale
+             m, n, row_blocks, k_units, x_stride, y_stride, global_scale * 16384.0f};  // the decode's 2^-14
   auto kernel = gated ? stream<true> : stream<false>;
   cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
   if (error != cudaSuccess) return error;

@@ -1,0 +1,20 @@
+"""Selection: the k largest logits of each row in dense tie order, and the next one as a probe.
+
+run(logits [R, V] FP32, k) -> Candidates(values FP32 [R, k + 1], ids int64 [R, k + 1])
+"""
+
+from __future__ import annotations
+
+from kernels.registry import Op
+from kernels.selection import reference, sort
+from kernels.selection.problem import Candidates, Problem, problem_of
+from kernels.selection.ties import split_rows, support
+
+__all__ = ["OP", "Candidates", "Problem", "problem_of", "split_rows", "support"]
+
+OP = Op(
+    name="selection",
+    reference=reference.choose,
+    schedules=(sort.SCHEDULE,),
+    default="sort",
+)
