@@ -1,0 +1,136 @@
+"""The measuring client: sends one request at a time and says when each event of the answer arrived.
+
+A child process (`recorder`) owns the socket, so neither this process's threads nor its garbage collector can delay a
+stamp. `record` only moves bytes; parsing (`exchange.parse`) can wait until both requests of a pair are over. Knows
+nothing of models, arms or campaigns.
+
+`sched_ns` is taken when the caller asks, `send_ns` just before the first byte leaves on an open connection, so the
+time to connect lies between the two and not in TTFT. Measured figures are in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from campaigns.errors import UsageError
+from orchestrator.exchange import Event, Exchange, Recording, parse
+
+__all__ = ["Call", "Client", "Event", "Exchange", "Recording", "parse"]
+
+_RECORDER = Path(__file__).with_name("recorder.py")
+_END_WAIT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Call:
+    """One POST. `timeout_s` is the longest silence on the stream; pings do not break it."""
+
+    base_url: str
+    path: str
+    body: bytes
+    timeout_s: float
+    keep_alive: bool = True
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        parts = urlsplit(self.base_url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise UsageError(f"base URL {self.base_url!r}: the client measures http://HOST:PORT and nothing in between")
+        return parts.hostname, parts.port or 80
+
+    def head(self) -> bytes:
+        host, port = self.peer
+        fields = [
+            ("Host", f"{host}:{port}"),
+            ("User-Agent", "dflash2-campaigns"),
+            ("Accept", "text/event-stream"),
+            ("Accept-Encoding", "identity"),
+            ("Content-Type", "application/json"),
+            ("Content-Length", str(len(self.body))),
+            ("Connection", "keep-alive" if self.keep_alive else "close"),
+            *self.headers,
+        ]
+        target = urlsplit(self.base_url).path.rstrip("/") + self.path
+        return "\r\n".join(
+            [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields), "", ""]
+        ).encode()
+
+
+class Client:
+    """Owns the recording process. `cpus` pins it, away from the server's."""
+
+    def __init__(self, cpus: Collection[int] = ()) -> None:
+        self._cpus = tuple(sorted(cpus))
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call(self, call: Call) -> Exchange:
+        return parse(self.record(call))
+
+    def record(self, call: Call) -> Recording:
+        sched_ns = time.monotonic_ns()
+        try:
+            report, received = self._ask(call)
+        except BaseException:
+            self.close()  # the pipe may hold half an answer: the next request gets a new child
+            raise
+        return Recording(
+            sched_ns=sched_ns,
+            send_ns=report["send_ns"],
+            end_ns=report["end_ns"],
+            outcome=report["outcome"],
+            message=report["message"],
+            listening=report["listening"],
+            stamps=tuple(report["stamps"]),
+            sizes=tuple(report["sizes"]),
+            received=received,
+        )
+
+    def close(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.kill()
+        child.wait(_END_WAIT_S)
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        pinned = [",".join(map(str, self._cpus))] if self._cpus else []
+        self._child = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_RECORDER), *pinned], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        return self._child
+
+    def _ask(self, call: Call) -> tuple[dict[str, Any], bytes]:
+        child = self._child or self._start()
+        assert child.stdin is not None and child.stdout is not None
+        request = call.head() + call.body
+        host, port = call.peer
+        order = {
+            "host": host,
+            "port": port,
+            "timeout_s": call.timeout_s,
+            "keep_alive": call.keep_alive,
+            "size_bytes": len(request),
+        }
+        child.stdin.write(json.dumps(order).encode() + b"\n" + request)
+        child.stdin.flush()
+        report = json.loads(child.stdout.readline())
+        return report, child.stdout.read(report["size_bytes"])

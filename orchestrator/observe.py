@@ -1,0 +1,232 @@
+"""From one exchange to one fact: quantities, identities and typed reasons of a request (docs/wire.md). Pure.
+
+Decides admissibility before anything knows what the other arm did. Hardware flags join later, by time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from campaigns.hashes import counts_sha256, token_sha256
+from campaigns.plan import PairKey, Phase, Role
+from campaigns.records import Reason, Request, Round
+from orchestrator.exchange import Exchange
+from orchestrator.stream import Chunk, EngineRound, Reply
+
+# Reasons that mark a request and leave it admissible; every other one excludes it.
+FLAGS = frozenset({Reason.CLIENT_ROUNDS_UNUSABLE, Reason.IDS_UNAVAILABLE, Reason.HASH_INCOMPLETE, Reason.CAPPED})
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the caller knows of a request before it is sent."""
+
+    campaign_id: str
+    startup: int
+    startup_attempt: int
+    key: PairKey
+    block_attempt: int
+    role: Role
+    arm: str
+    phase: Phase
+    position: int
+    order_in_pair: int | None
+    max_tokens: int
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Finding:
+    reason: Reason
+    message: str = ""
+
+
+def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
+    findings = _findings(exchange, reply)
+    rounds, n_rounds, n_q1_steps = _rounds(reply)
+    chunks, usage, engine = reply.chunks, reply.usage, reply.engine
+    engine_rounds = (engine.rounds if engine else None) or ()
+    ids, prompt_ids = reply.token_ids, reply.prompt_token_ids
+    complete = ids is not None and not any(finding.reason is Reason.HASH_INCOMPLETE for finding in findings)
+    return Request(
+        campaign_id=context.campaign_id,
+        startup=context.startup,
+        startup_attempt=context.startup_attempt,
+        key=context.key,
+        block_attempt=context.block_attempt,
+        role=context.role,
+        arm=context.arm,
+        phase=context.phase,
+        position=context.position,
+        order_in_pair=context.order_in_pair,
+        prompt_sha256=token_sha256(prompt_ids) if prompt_ids else "",
+        prompt_tokens=_prompt_tokens(reply),
+        max_tokens=context.max_tokens,
+        sched_ns=exchange.sched_ns,
+        send_ns=exchange.send_ns,
+        first_event_ns=reply.first_event_ns,
+        first_content_ns=chunks[0].at_ns if chunks else None,
+        last_content_ns=chunks[-1].at_ns if chunks else None,
+        end_ns=exchange.end_ns,
+        first_tokens=_num_tokens(chunks[0]) if chunks else None,
+        rounds=rounds,
+        n_rounds=n_rounds,
+        n_q1_steps=n_q1_steps,
+        completion_tokens=usage.completion_tokens if usage else None,
+        cached_tokens=usage.cached_tokens if usage else None,
+        finish_reason=reply.finish_reason,
+        text=reply.text,
+        reasoning_text=reply.reasoning,
+        tool_calls_json=reply.tool_calls_json,
+        token_ids=ids,
+        token_sha256=token_sha256(ids) if ids is not None and complete else None,
+        emitted_sha256=counts_sha256([entry.emitted for entry in engine_rounds]),
+        accepted_sha256=counts_sha256([entry.accepted for entry in engine_rounds]),
+        drafted_sha256=counts_sha256([entry.drafted for entry in engine_rounds]),
+        engine_queue_ns=engine.queue_ns if engine else None,
+        engine_prefill_ns=engine.prefill_ns if engine else None,
+        engine_decode_ns=engine.decode_ns if engine else None,
+        counters=dict(context.counters),
+        admissible=all(finding.reason in FLAGS for finding in findings),
+        reasons=tuple(dict.fromkeys(finding.reason for finding in findings)),
+        error="; ".join(finding.message for finding in findings if finding.message),
+        http_status=exchange.status,
+    )
+
+
+def _findings(exchange: Exchange, reply: Reply) -> list[_Finding]:
+    """Everything that is wrong or worth a flag. A request that failed is not also blamed for what it lacks."""
+    if (
+        exchange.failure is not None
+        and exchange.failure is not Reason.ERROR_EVENT
+        and reply.failure is Reason.ERROR_EVENT
+    ):
+        return [_Finding(Reason.ERROR_EVENT, reply.message)]  # the server said why before it went
+    if exchange.failure is not None:
+        return [_Finding(exchange.failure, exchange.message)]
+    if reply.failure is not None:
+        return [_Finding(reply.failure, reply.message)]
+    return [*_identities(reply), *_flags(reply)]
+
+
+def _identities(reply: Reply) -> list[_Finding]:
+    usage = reply.usage
+    if usage is None or usage.completion_tokens is None:
+        return [_Finding(Reason.USAGE_MISSING, "the stream ended without usage: ask for stream_options.include_usage")]
+    found = []
+    if reply.token_ids is not None and len(reply.token_ids) != usage.completion_tokens:
+        found.append(
+            _Finding(
+                Reason.TOKEN_COUNT_MISMATCH,
+                f"{len(reply.token_ids)} token ids but usage.completion_tokens {usage.completion_tokens}",
+            )
+        )
+    emitted = _emitted(reply)
+    if emitted is not None and emitted != usage.completion_tokens:
+        found.append(
+            _Finding(
+                Reason.EMITTED_MISMATCH,
+                f"the engine's rounds and the first chunk emitted {emitted} tokens but usage.completion_tokens is "
+                f"{usage.completion_tokens}",
+            )
+        )
+    if usage.cached_tokens:
+        found.append(_Finding(Reason.CACHE_HIT, f"{usage.cached_tokens} prompt tokens came from the prefix cache"))
+    return found
+
+
+def _flags(reply: Reply) -> list[_Finding]:
+    found = []
+    if reply.token_ids is None:
+        found += [_Finding(Reason.IDS_UNAVAILABLE), _Finding(Reason.HASH_INCOMPLETE)]
+    elif reply.usage is not None and len(reply.token_ids) != reply.usage.completion_tokens:
+        found.append(_Finding(Reason.HASH_INCOMPLETE))
+    if not _client_counts_rounds(reply):
+        found.append(_Finding(Reason.CLIENT_ROUNDS_UNUSABLE))
+    if reply.finish_reason == "length":
+        found.append(_Finding(Reason.CAPPED))
+    return found
+
+
+def _emitted(reply: Reply) -> int | None:
+    """Tokens of the first chunk and of the engine's rounds; None unless both are known."""
+    first = _num_tokens(reply.chunks[0])
+    rounds = reply.engine.rounds if reply.engine else None
+    counts = [entry.emitted for entry in rounds or ()]
+    if first is None or rounds is None or None in counts:
+        return None
+    return first + sum(count for count in counts if count is not None)
+
+
+def _client_counts_rounds(reply: Reply) -> bool:
+    """Whether each chunk after the first is one round, as far as anyone can tell.
+
+    The engine's own count decides. Without one, more chunks than tokens prove that a chunk is not a round.
+    """
+    num_client = len(reply.chunks) - 1
+    if reply.engine is not None and reply.engine.rounds is not None:
+        return num_client == len(reply.engine.rounds)
+    limit = reply.usage.completion_tokens if reply.usage else None
+    return limit is None or num_client < limit
+
+
+def _rounds(reply: Reply) -> tuple[tuple[Round, ...], int | None, int]:
+    """(rows, R, q1 steps). R counts speculative rounds: the engine's, else the client's where its chunks are rounds."""
+    client = [
+        _client_round(before, chunk, index) for index, (before, chunk) in enumerate(pairwise(reply.chunks), start=1)
+    ]
+    usable = bool(reply.chunks) and _client_counts_rounds(reply)
+    if reply.engine is None or reply.engine.rounds is None:
+        return tuple(client), len(client) if usable else None, 0
+    engine = reply.engine.rounds
+    num_q1 = sum(entry.kind == "q1" for entry in engine)
+    if usable:
+        rows = [_with_engine(row, entry) for row, entry in zip(client, engine, strict=True)]
+    else:
+        rows = [_with_engine(Round(index), entry) for index, entry in enumerate(engine, start=1)]
+        rows += [_moved(row, len(engine)) for row in client]
+    return tuple(rows), len(engine) - num_q1, num_q1
+
+
+def _client_round(before: Chunk, chunk: Chunk, index: int) -> Round:
+    return Round(
+        index=index,
+        client_ns=chunk.at_ns - before.at_ns,
+        client_tokens=_num_tokens(chunk),
+        coalesced=chunk.coalesced,
+    )
+
+
+def _with_engine(row: Round, entry: EngineRound) -> Round:
+    return Round(
+        index=row.index,
+        kind=entry.kind,
+        client_ns=row.client_ns,
+        client_tokens=row.client_tokens,
+        coalesced=row.coalesced,
+        engine_ns=entry.total_ns,
+        draft_ns=entry.draft_ns,
+        verify_ns=entry.verify_ns,
+        sample_ns=entry.sample_ns,
+        commit_ns=entry.commit_ns,
+        rows=entry.rows,
+        drafted=entry.drafted,
+        accepted=entry.accepted,
+        emitted=entry.emitted,
+    )
+
+
+def _moved(row: Round, offset: int) -> Round:
+    return Round(offset + row.index, None, row.client_ns, row.client_tokens, row.coalesced)
+
+
+def _num_tokens(chunk: Chunk) -> int | None:
+    return None if chunk.token_ids is None else len(chunk.token_ids)
+
+
+def _prompt_tokens(reply: Reply) -> int | None:
+    if reply.usage is not None and reply.usage.prompt_tokens is not None:
+        return reply.usage.prompt_tokens
+    return len(reply.prompt_token_ids) if reply.prompt_token_ids is not None else None
