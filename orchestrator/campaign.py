@@ -115,9 +115,8 @@ def _run(desk: Desk, folder: Path) -> None:
                     continue  # the server died: what is still missing gets a new life
                 break
             else:
-                raise ServerFailed(
-                    f"startup {startup} died in {desk.plan.server.retries + 1} attempts; see {folder} for the servers' logs"
-                )
+                tries = desk.plan.server.retries + 1
+                raise ServerFailed(f"startup {startup} died in {tries} attempts; the servers' logs are in {folder}")
 
 
 def _missing(desk: Desk, startup: int) -> list[Block]:

@@ -6,10 +6,11 @@ is the campaign's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
+from typing import Any
 
 from campaigns.compare import compare
 from campaigns.errors import IdentityMismatch, ServerFailed
@@ -59,7 +60,7 @@ class Life:
         self._desk, self._handle = desk, handle
         self._startup, self._attempt = startup, attempt
         self._budgets = dict(desk.prepared.budgets)
-        self._warm_identity_checked = False
+        self._warm_identity: Mapping[str, Any] | None = None
 
     def run(self, blocks: Sequence[Block]) -> None:
         """Start, check, measure. Raises when the life cannot go on; what was measured is already stored."""
@@ -111,7 +112,7 @@ class Life:
             if role is not first:
                 self._check_identity("last")
                 self._desk.store.startup(self._handle.activate(role))
-                self._warm_identity_checked = False
+                self._warm_identity = None
             for block in blocks:
                 self._warm(block, block.warmups or life_warmups(self._desk.plan), numbers[block], (role,))
                 for step in (step for step in block.steps if step.role is role):
@@ -134,19 +135,21 @@ class Life:
 
     def _warm(self, block: Block, count: int, number: int, roles: tuple[Role, ...] = tuple(Role)) -> None:
         self._keep(self._handle.warm(block, count, roles, self._budgets[block.fixture], number))
-        if not self._warm_identity_checked:
-            self._warm_identity_checked = True
-            self._check_identity("warm")
+        if self._warm_identity is None:
+            self._warm_identity = self._check_identity("warm")
 
-    def _check_identity(self, moment: str) -> None:
+    def _check_identity(self, moment: str) -> Mapping[str, Any]:
+        """The live server against the disk, and against itself after warm-up: libraries load lazily."""
         live = self._handle.identity()
         self._desk.store.identity(self._desk.campaign.campaign_id, self._startup, self._attempt, moment, live)
         differences = identity.mismatches(self._desk.prepared.expected, live)
+        differences += identity.library_changes(self._warm_identity or {}, live)
         if differences:
             raise IdentityMismatch(
                 f"startup {self._startup}: the server is not what was prepared: {'; '.join(differences)}; "
                 "stop whatever changed the files and start again"
             )
+        return live
 
     def _check_tokens(self) -> None:
         """Untimed: the server's own ids must be the ones that were counted before the lease."""

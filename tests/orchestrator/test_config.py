@@ -1,0 +1,82 @@
+"""From YAML to a frozen plan: what composes, what is refused, and with which words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from campaigns.errors import UsageError
+from campaigns.plan import Mode, Order, StartupMode, pair_keys
+from orchestrator.config import Config, Prompts, build_plan, check_schedules, fixtures_of, register_schema
+from orchestrator.identity import CONF
+
+
+def config(*overrides: str) -> Config:
+    register_schema()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        made = OmegaConf.to_object(compose("config", overrides=list(overrides)))
+    assert isinstance(made, Config)
+    return made
+
+
+def plan(*overrides: str) -> Any:
+    made = config(*overrides)
+    return build_plan(made, Prompts(fixtures_of(made)))
+
+
+def test_the_default_is_the_embedded_smoke_campaign() -> None:
+    p = plan()
+    assert (p.name, p.startups, p.pairs, p.warmups) == ("smoke", 2, 4, 1)
+    assert (p.mode, p.order, p.startup_mode) == (Mode.AB, Order.ABBA, StartupMode.SWITCH)
+    assert (p.sampling.temperature, p.sampling.top_k, p.sampling.top_p) == (1.0, 20, 0.95)
+    assert len(pair_keys(p)) == 2 * 2 * 4
+
+
+def test_the_schema_defaults_are_three_startups_six_pairs_five_warmups() -> None:
+    c = Config().campaign
+    assert (c.startups, c.pairs, c.warmups) == (3, 6, 5)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("campaign.order=zigzag", "campaign.order=zigzag: use one of abba, blocked"),
+        ("campaign.startups=0", "campaign.startups=0: must be at least 1"),
+        ("campaign.mode=aa", "campaign.mode=aa needs equal arms"),
+        ("arm@campaign.candidate=columns-32", "do the same"),
+        ("startup.mode=warp", "startup.mode=warp: use one of switch, co_resident, sequential"),
+        ("sampling.top_p=1.5", "sampling.top_p=1.5"),
+        ("campaign.required_exactness=6", "campaign.required_exactness=6"),
+        ("fixtures.items=[]", "fixtures.items is empty"),
+        ("fixtures.items=[{id: a, messages: [{role: user, content: x}], prompt: y}]", "give exactly one of"),
+        ("fixtures.items=[{id: a, prompt: x, seeds: []}]", "seeds is empty"),
+        ("fixtures.items=[{id: a, prompt: x},{id: a, prompt: y}]", "names a twice"),
+        ("lease.count=0", "lease.count=0"),
+        ("campaign.candidate.env={A: b}", "arm.env and arm.args need co_resident"),
+    ],
+)
+def test_a_value_that_its_type_cannot_refuse_is_refused_by_name(override: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words.replace("[", r"\[")):
+        plan(override)
+
+
+def test_two_ways_of_naming_devices_contradict() -> None:
+    with pytest.raises(UsageError, match=r"lease.indices and lease.uuids"):
+        plan("lease.indices=[0]", "lease.uuids=[GPU-1]")
+
+
+def test_key_order_of_a_body_is_kept() -> None:
+    made = config("fixtures.items=[{id: z, messages: [{role: user, content: b}], seeds: [3]}]")
+    [fixture] = fixtures_of(made)
+    assert list(json.loads(fixture.body)["messages"][0]) == ["role", "content"] and fixture.seeds == (3,)
+
+
+def test_unknown_operator_and_schedule_are_named_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"projection has no schedule columns-32; known: dense, other"):
+        check_schedules(plan(), {"projection": ["dense", "other"]})
+    with pytest.raises(UsageError, match=r"unknown operator projection; known: gdn"):
+        check_schedules(plan(), {"gdn": []})

@@ -1,0 +1,46 @@
+"""The house's walls that import-linter cannot see: installed packages, light imports, where the source lies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_foreign_project_named_kernels_is_not_installed() -> None:
+    with pytest.raises(metadata.PackageNotFoundError):
+        metadata.distribution("kernels")
+
+
+def test_the_deprecated_project_named_pynvml_is_not_installed() -> None:
+    with pytest.raises(metadata.PackageNotFoundError):
+        metadata.distribution("pynvml")
+
+
+@pytest.mark.parametrize("package", ["kernels", "runtime", "campaigns", "orchestrator", "results"])
+def test_packages_import_nothing_heavy(package: str) -> None:
+    probe = f"import {package}, sys; print([m for m in ('torch', 'ray', 'pandas', 'matplotlib') if m in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_control_plane_modules_never_load_torch() -> None:
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for plane in ("campaigns", "results", "orchestrator")
+        for path in sorted((ROOT / plane).rglob("*.py"))
+        if path.name not in ("__init__.py", "__main__.py") and "migrations" not in path.parts
+    ]
+    probe = f"import importlib, sys; [importlib.import_module(m) for m in {modules}]; print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, cwd=ROOT)
+    assert answer.stdout.strip() == "False", answer.stderr
+
+
+def test_only_the_five_packages_are_installed() -> None:
+    files = metadata.distribution("dflash2-campaigns").read_text("top_level.txt")
+    assert sorted((files or "").split()) == ["campaigns", "kernels", "orchestrator", "results", "runtime"]
