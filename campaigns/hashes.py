@@ -14,7 +14,9 @@ def token_sha256(ids: Sequence[int]) -> str:
     return hashlib.sha256(struct.pack(f"<B{len(ids)}I", VERSION, *ids)).hexdigest()
 
 
-def counts_sha256(counts: Sequence[int | None]) -> str | None:
-    """The same over counts; None where one of them, or all, are unknown: an incomplete sequence equals nothing."""
+def counts_sha256(counts: Sequence[int | None] | None) -> str | None:
+    """The same over one count per round; None where any is unknown: an incomplete sequence equals nothing."""
+    if counts is None:
+        return None
     known = [count for count in counts if count is not None]
-    return token_sha256(known) if known and len(known) == len(counts) else None
+    return token_sha256(known) if len(known) == len(counts) else None

@@ -47,7 +47,6 @@ def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
     findings = _findings(exchange, reply)
     rounds, n_rounds, n_q1_steps = _rounds(reply)
     chunks, usage, engine = reply.chunks, reply.usage, reply.engine
-    engine_rounds = (engine.rounds if engine else None) or ()
     ids, prompt_ids = reply.token_ids, reply.prompt_token_ids
     complete = ids is not None and not any(finding.reason is Reason.HASH_INCOMPLETE for finding in findings)
     return Request(
@@ -82,9 +81,9 @@ def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
         tool_calls_json=reply.tool_calls_json,
         token_ids=ids,
         token_sha256=token_sha256(ids) if ids is not None and complete else None,
-        emitted_sha256=counts_sha256([entry.emitted for entry in engine_rounds]),
-        accepted_sha256=counts_sha256([entry.accepted for entry in engine_rounds]),
-        drafted_sha256=counts_sha256([entry.drafted for entry in engine_rounds]),
+        emitted_sha256=counts_sha256(_counts(reply, "emitted")),
+        accepted_sha256=counts_sha256(_counts(reply, "accepted")),
+        drafted_sha256=counts_sha256(_counts(reply, "drafted")),
         engine_queue_ns=engine.queue_ns if engine else None,
         engine_prefill_ns=engine.prefill_ns if engine else None,
         engine_decode_ns=engine.decode_ns if engine else None,
@@ -98,11 +97,7 @@ def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
 
 def _findings(exchange: Exchange, reply: Reply) -> list[_Finding]:
     """Everything that is wrong or worth a flag. A request that failed is not also blamed for what it lacks."""
-    if (
-        exchange.failure is not None
-        and exchange.failure is not Reason.ERROR_EVENT
-        and reply.failure is Reason.ERROR_EVENT
-    ):
+    if exchange.failure is not None and reply.failure is Reason.ERROR_EVENT:
         return [_Finding(Reason.ERROR_EVENT, reply.message)]  # the server said why before it went
     if exchange.failure is not None:
         return [_Finding(exchange.failure, exchange.message)]
@@ -128,7 +123,7 @@ def _identities(reply: Reply) -> list[_Finding]:
         found.append(
             _Finding(
                 Reason.EMITTED_MISMATCH,
-                f"the engine's rounds and the first chunk emitted {emitted} tokens but usage.completion_tokens is "
+                f"the prefill and the engine's rounds emitted {emitted} tokens but usage.completion_tokens is "
                 f"{usage.completion_tokens}",
             )
         )
@@ -151,13 +146,16 @@ def _flags(reply: Reply) -> list[_Finding]:
 
 
 def _emitted(reply: Reply) -> int | None:
-    """Tokens of the first chunk and of the engine's rounds; None unless both are known."""
-    first = _num_tokens(reply.chunks[0])
+    """Tokens of the prefill (one) and of the engine's rounds; None where the engine does not count them."""
+    counts = _counts(reply, "emitted")
+    known = [count for count in counts or () if count is not None]
+    return None if counts is None or len(known) < len(counts) else 1 + sum(known)
+
+
+def _counts(reply: Reply, name: str) -> list[int | None] | None:
+    """One column of the engine's rounds; None where it reported no rounds."""
     rounds = reply.engine.rounds if reply.engine else None
-    counts = [entry.emitted for entry in rounds or ()]
-    if first is None or rounds is None or None in counts:
-        return None
-    return first + sum(count for count in counts if count is not None)
+    return None if rounds is None else [getattr(entry, name) for entry in rounds]
 
 
 def _client_counts_rounds(reply: Reply) -> bool:
