@@ -1,0 +1,118 @@
+"""LiveCodeBench: programs on standard input (AtCoder) and methods of a class `Solution` (LeetCode).
+
+Three kinds of tests, three names: `livecodebench` needs the official private tests, `livecodebench-public` is what
+remains without them, `leetcodedataset` are the generated tests of newfacade's LeetCodeDataset, joined by slug.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from campaigns.corpora.case import Case, TestSet
+from campaigns.corpora.private_tests import unpack
+from campaigns.corpora.source import Source
+from campaigns.corpora.templates import render
+from campaigns.errors import UsageError
+
+LIMITS = {"cpu_s": 12.0, "wall_s": 300.0}  # twice the official 6 s per test: published limits assume a fast host
+
+# Answers take these names for granted, since the official runner provides them; builtins come last and win.
+PRELUDE = """import bisect, collections, copy, datetime, functools, heapq, itertools, json, math, operator, random, re
+import statistics, string, sys
+from bisect import *
+from collections import *
+from copy import *
+from functools import *
+from heapq import *
+from itertools import *
+from math import *
+from random import *
+from re import *
+from string import *
+from typing import *
+from builtins import *
+inf = float("inf")
+sys.setrecursionlimit(50_000)
+"""
+SAME = """def _same(out, exp):
+    def plain(value):
+        return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+    return plain(out) == plain(exp)
+"""
+
+
+def read(sources: Sequence[Source], templates: Mapping[str, str], name: str = "livecodebench") -> list[Case]:
+    """Cases of all problem files; files of LeetCodeDataset among `sources` give hidden tests instead of cases."""
+    problems = [source for source in sources if "question_content" in source.records[0]]
+    hidden = _by_slug(source for source in sources if "question_content" not in source.records[0])
+    if not problems:
+        raise UsageError(f"{name}: none of the files holds problems (records with question_content)")
+    return [
+        _case(source, index, hidden, templates, name) for source in problems for index in range(len(source.records))
+    ]
+
+
+def _by_slug(sources: Any) -> dict[str, tuple[str, str, str]]:
+    fields = ("task_id", "prompt", "test", "entry_point")
+    rows = [source.need(index, *fields) for source in sources for index in range(len(source.records))]
+    return {slug: (prompt, test, entry) for slug, prompt, test, entry in rows}
+
+
+def _case(
+    source: Source,
+    index: int,
+    hidden: Mapping[str, tuple[str, str, str]],
+    templates: Mapping[str, str],
+    name: str,
+) -> Case:
+    fields = ("question_id", "question_title", "question_content", "starter_code", "public_test_cases", "metadata")
+    question, title, content, starter, public_text, metadata = source.need(index, *fields)
+    public = json.loads(public_text)
+    function = json.loads(metadata).get("func_name", "")
+    private = unpack(f"{source.name}, record {index}", source.records[index].get("private_test_cases", ""))
+    if private:
+        tests = [TestSet(_private_name(source, index), _program(public + private, function))]
+    else:
+        tests = [TestSet("livecodebench-public", _program(public, function))]
+    if title in hidden:
+        tests.append(TestSet("leetcodedataset", _hidden_program(*hidden[title])))
+    template = "livecodebench-functional" if starter else "livecodebench-stdin"
+    extra = {"starter": starter.rstrip()} if starter else {}
+    return Case(
+        id=f"{name}/{question}",
+        dataset=name,
+        source_sha256=source.sha256,
+        record_index=index,
+        messages=({"role": "user", "content": render(templates, template, problem=content, **extra)},),
+        tests=tuple(tests),
+        limits=LIMITS,
+    )
+
+
+def _private_name(source: Source, index: int) -> str:
+    """Only the two judged platforms' tests are LiveCodeBench's own."""
+    return "own" if source.records[index].get("platform") == "own" else "livecodebench"
+
+
+def _program(tests: list[dict[str, str]], function: str) -> dict[str, Any]:
+    if not function:
+        pairs = [{"input": test["input"], "output": test["output"]} for test in tests]
+        return {"kind": "stdin", "prelude": PRELUDE, "tests": pairs}
+    steps = [_functional_step(test["input"], test["output"]) for test in tests]
+    return _steps_program(PRELUDE, SAME, f"Solution().{function}", steps)
+
+
+def _functional_step(arguments: str, output: str) -> str:
+    """Arguments stand one JSON value a line."""
+    values = ", ".join(repr(json.loads(line)) for line in arguments.split("\n"))
+    return f"assert _same(candidate({values}), {json.loads(output)!r})"
+
+
+def _hidden_program(prompt: str, test: str, entry: str) -> dict[str, Any]:
+    return _steps_program(prompt, test, entry, ["check(candidate)"])
+
+
+def _steps_program(prelude: str, setup: str, entry: str, steps: list[str]) -> dict[str, Any]:
+    return {"kind": "steps", "prelude": prelude, "setup": setup, "bind": {"candidate": entry}, "steps": steps}

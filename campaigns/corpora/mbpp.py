@@ -1,0 +1,95 @@
+"""MBPP, test split (task ids 11-510), with EvalPlus's MBPP+ as a second denominator.
+
+The names that a test may call come from the reference solution, so a wrong answer cannot smuggle in others.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from campaigns.corpora.case import Case, TestSet
+from campaigns.corpora.humaneval import LIMITS
+from campaigns.corpora.source import Source
+from campaigns.corpora.templates import render
+from campaigns.errors import UsageError
+
+TEST_SPLIT = range(11, 511)
+UNUSABLE_PLUS = {
+    599: "the EvalPlus reference of this task sums ranges up to 1e8 for minutes",
+    793: "EvalPlus has no further input for this task",
+}
+
+
+def read(
+    sources: Sequence[Source], plus: Sequence[Source], templates: Mapping[str, str], name: str = "mbpp"
+) -> list[Case]:
+    enhanced = {task: rest for source in plus for task, rest in _plus_tests(source)}
+    cases = [
+        _case(source, index, enhanced if plus else None, templates, name)
+        for source in sources
+        for index in range(len(source.records))
+        if source.need(index, "task_id")[0] in TEST_SPLIT
+    ]
+    if not cases:
+        raise UsageError(f"{name}: no record has a task id of the test split (11-510)")
+    return cases
+
+
+def _plus_tests(source: Source) -> list[tuple[int, tuple[str, list[str]]]]:
+    if "plus_input" in source.records[0]:
+        raise UsageError(
+            f"{source.name}: this file of EvalPlus has inputs without expected results; "
+            "give the file whose name ends in -OriginFmt.jsonl.gz"
+        )
+    rows = [source.need(index, "task_id", "test", "code") for index in range(len(source.records))]
+    return [(task, (test, defined_names(code))) for task, test, code in rows]
+
+
+def _case(
+    source: Source,
+    index: int,
+    plus: Mapping[int, tuple[str, list[str]]] | None,
+    templates: Mapping[str, str],
+    name: str,
+) -> Case:
+    task, text, code, setup, asserts = source.need(index, "task_id", "text", "code", "test_setup_code", "test_list")
+    tests = [TestSet("original", _program(defined_names(code), setup, asserts))]
+    if plus is not None:
+        tests.append(_plus_set(task, plus))
+    prompt = render(templates, "mbpp", text=text, tests="\n".join(asserts))
+    return Case(
+        id=f"{name}/{task}",
+        dataset=name,
+        source_sha256=source.sha256,
+        record_index=index,
+        messages=({"role": "user", "content": prompt},),
+        tests=tuple(tests),
+        limits=LIMITS,
+    )
+
+
+def _plus_set(task: int, plus: Mapping[int, tuple[str, list[str]]]) -> TestSet:
+    reason = UNUSABLE_PLUS.get(task, "" if task in plus else "EvalPlus has no contract for this task")
+    if reason:
+        return TestSet("evalplus", ineligible=reason)
+    script, names = plus[task]
+    return TestSet("evalplus", _program(names, "", [script]))
+
+
+def defined_names(code: str) -> list[str]:
+    """Functions and classes at the top level of a reference solution, in their order."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return list(dict.fromkeys(node.name for node in ast.parse(code).body if isinstance(node, kinds)))
+
+
+def _program(names: list[str], setup: str, steps: list[str]) -> dict[str, Any]:
+    # test_setup_code builds trees out of the answer's own classes, so it runs behind the binding, as a step would
+    return {
+        "kind": "steps",
+        "prelude": "",
+        "setup": setup,
+        "bind": {name: name for name in names},
+        "steps": list(steps),
+    }

@@ -1,0 +1,49 @@
+"""Which records of a pool become cases. The rule is frozen too, since the public campaign never told its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from campaigns.corpora.case import Case
+from campaigns.errors import UsageError
+
+
+class Selecting(StrEnum):
+    SHUFFLE42 = "shuffle42"
+    SEQUENTIAL = "sequential"
+    IDS = "ids"
+    ELIGIBLE_ONLY = "eligible-only"
+
+
+RULES = {
+    Selecting.SHUFFLE42: "indices of the pool shuffled by random.Random(42).shuffle, the first n in that order",
+    Selecting.SEQUENTIAL: "the first n of the pool in the order of the source",
+    Selecting.IDS: "the cases whose ids were given, in that order",
+    Selecting.ELIGIBLE_ONLY: "cases that every denominator counts, then as shuffle42",
+}
+
+
+@dataclass(frozen=True)
+class Selection:
+    order: Selecting = Selecting.SHUFFLE42
+    ids: tuple[str, ...] = ()  # for IDS: of all datasets together
+
+    def pick(self, dataset: str, pool: Sequence[Case], count: int) -> list[Case]:
+        """`count` cases of the pool; with IDS all named ones of this pool, whatever the count."""
+        if self.order is Selecting.IDS:
+            by_id = {case.id: case for case in pool}
+            return [by_id[name] for name in self.ids if name in by_id]
+        if self.order is Selecting.ELIGIBLE_ONLY:
+            pool = [case for case in pool if case.eligible]
+        if len(pool) < count:
+            raise UsageError(
+                f"{dataset}: {count} cases wanted, the pool of rule {self.order} has {len(pool)}; "
+                f"give more sources or --count {dataset}={len(pool)}"
+            )
+        indices = list(range(len(pool)))
+        if self.order is not Selecting.SEQUENTIAL:
+            random.Random(42).shuffle(indices)
+        return [pool[index] for index in indices[:count]]

@@ -1,0 +1,102 @@
+"""Records of a dataset file as datasets are published: JSON lines, a JSON list or one JSON object, gzipped or not.
+
+Knows nothing of the datasets' fields. Everything that is wrong with a file is said in one sentence.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from campaigns.errors import UsageError
+
+_GZIP = b"\x1f\x8b"
+MAX_UNPACKED_BYTES = 4 << 30
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file: hash of the bytes as published, records in their order."""
+
+    name: str
+    sha256: str
+    records: tuple[Mapping[str, Any], ...]
+
+    @classmethod
+    def open(cls, path: Path) -> Source:
+        data = _read(path)
+        return cls(path.name, hashlib.sha256(data).hexdigest(), tuple(_records(path, _unpack(path, data))))
+
+    def need(self, record: int, *fields: str) -> tuple[Any, ...]:
+        """The fields of one record; a missing one is named together with what the record holds instead."""
+        raw = self.records[record]
+        missing = [name for name in fields if name not in raw]
+        if missing:
+            raise UsageError(
+                f"{self.name}, record {record}: field {missing[0]!r} is missing, there are {sorted(raw)}; "
+                "is this the right file for the dataset?"
+            )
+        return tuple(raw[name] for name in fields)
+
+
+def open_all(paths: Iterable[Path]) -> tuple[Source, ...]:
+    return tuple(Source.open(path) for path in paths)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); name a file of the dataset") from error
+
+
+def _unpack(path: Path, data: bytes) -> str:
+    try:
+        if data.startswith(_GZIP):
+            data = _gunzip(path, data)
+        return data.decode("utf-8")
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{path}: damaged gzip data ({error}); fetch the file again") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 at byte {error.start}; is it a dataset file?") from error
+
+
+def _gunzip(path: Path, data: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+        unpacked = packed.read(MAX_UNPACKED_BYTES + 1)
+    if len(unpacked) > MAX_UNPACKED_BYTES:
+        raise UsageError(f"{path}: unpacks to more than {MAX_UNPACKED_BYTES} bytes; this is no dataset file")
+    return unpacked
+
+
+def _records(path: Path, text: str) -> list[Mapping[str, Any]]:
+    rows = _documents(path, text)
+    if not rows:
+        raise UsageError(f"{path}: holds no record")
+    for n, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise UsageError(f"{path}, record {n}: a JSON object was expected, found {type(row).__name__}")
+    return rows
+
+
+def _documents(path: Path, text: str) -> list[Any]:
+    try:
+        whole = json.loads(text)  # fails at the second line of a file of JSON lines
+        return whole if isinstance(whole, list) else [whole]
+    except json.JSONDecodeError:
+        # not str.splitlines: records may hold U+2028 and the like
+        return [_line(path, n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+
+
+def _line(path: Path, line: int, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}, line {line}: no JSON ({error.msg} at column {error.colno})") from error

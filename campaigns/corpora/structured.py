@@ -1,0 +1,130 @@
+"""Structured cases: one JSON object, JSON under a schema, one tool call, parallel tool calls.
+
+Three sources: folders of the Berkeley function-calling leaderboard (questions beside `possible_answer/`), folders of
+JSON schemas with valid and invalid instances, and JSON lines of our own (id, kind, messages, tools, response_format,
+answer). A kind that no source has comes from the embedded corpus; the caller sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from campaigns.corpora.case import Case, compact_json
+from campaigns.corpora.source import Source
+from campaigns.corpora.templates import render
+from campaigns.errors import UsageError
+
+KINDS = ("json-object", "json-schema", "one-tool", "parallel-tools")
+Pools = dict[str, list[Case]]
+# Its instances need a format checker that jsonschema does not have.
+UNUSABLE_SCHEMAS = {"JsonSchemaStore---artifacthub-repo.json"}
+_TYPES = {"dict": "object", "float": "number", "tuple": "array"}
+
+
+def read(paths: Sequence[Path], templates: Mapping[str, str], name: str = "structured") -> Pools:
+    """Cases by kind, in the order of the paths and, inside a folder, of the file names."""
+    pools: Pools = {kind: [] for kind in KINDS}
+    for path in paths:
+        for kind, case in _read_one(path, templates, name):
+            pools[kind].append(case)
+    return pools
+
+
+def _read_one(path: Path, templates: Mapping[str, str], name: str) -> Iterable[tuple[str, Case]]:
+    if not path.is_dir():
+        return _own(Source.open(path), name)
+    if (path / "possible_answer").is_dir():
+        return _function_calling(path, name)
+    files = sorted(path.glob("*.json")) or sorted(path.glob("*/*.json"))
+    if not files:
+        raise UsageError(f"{path}: neither a folder with possible_answer/ nor one of JSON schemas")
+    return _schemas(files, templates, name)
+
+
+def _own(source: Source, name: str) -> Iterable[tuple[str, Case]]:
+    for index, raw in enumerate(source.records):
+        label, kind, messages, answer = source.need(index, "id", "kind", "messages", "answer")
+        if kind not in KINDS:
+            raise UsageError(f"{source.name}, record {index}: kind {kind!r} is none of {', '.join(KINDS)}")
+        tools, form = tuple(raw.get("tools", ())), raw.get("response_format")
+        yield kind, Case(f"{name}/{label}", name, source.sha256, index, tuple(messages), tools, form, answer)
+
+
+def _schemas(files: Sequence[Path], templates: Mapping[str, str], name: str) -> Iterable[tuple[str, Case]]:
+    for path in files:
+        if path.name in UNUSABLE_SCHEMAS:
+            continue
+        source = Source.open(path)
+        (schema,) = source.need(0, "schema")
+        message = {"role": "user", "content": render(templates, "json-schema", schema=compact_json(schema))}
+        form = {"type": "json_schema", "json_schema": {"name": "document", "strict": True, "schema": schema}}
+        yield "json-schema", Case(f"{name}/{path.stem}", name, source.sha256, 0, (message,), (), form, {})
+
+
+def _function_calling(folder: Path, name: str) -> Iterable[tuple[str, Case]]:
+    for path in sorted(folder.glob("*.json")):
+        source, answers = Source.open(path), Source.open(folder / "possible_answer" / path.name)
+        truth = dict(answers.need(index, "id", "ground_truth") for index in range(len(answers.records)))
+        for index in range(len(source.records)):
+            kind, case = _question(source, index, truth, name)
+            if kind:
+                yield kind, case
+
+
+def _question(source: Source, index: int, truth: Mapping[str, Any], name: str) -> tuple[str, Case]:
+    label, turns, functions = source.need(index, "id", "question", "function")
+    if label not in truth:
+        raise UsageError(f"{source.name}, record {index}: possible_answer/ has no answer for {label}")
+    calls = [{_wire_name(function): values for function, values in call.items()} for call in truth[label]]
+    kind = _kind(len(functions), len(calls)) if len(turns) == 1 else ""
+    tools = tuple(_tool(function) for function in functions)
+    messages = tuple(turns[0])
+    return kind, Case(f"{name}/{label}", name, source.sha256, index, messages, tools, answer={"calls": calls})
+
+
+def by_kind(cases: Iterable[Case]) -> Pools:
+    """Structured cases of a frozen corpus, by what they ask for."""
+    pools: Pools = {kind: [] for kind in KINDS}
+    for case in cases:
+        if case.tools:
+            pools[_kind(len(case.tools), len(case.answer["calls"])) or "one-tool"].append(case)
+        elif case.response_format:
+            pools["json-schema" if "json_schema" in case.response_format else "json-object"].append(case)
+    return pools
+
+
+def _kind(num_functions: int, num_calls: int) -> str:
+    """Choosing one of several tools is none of the four kinds."""
+    if num_calls > 1:
+        return "parallel-tools"
+    return "one-tool" if num_functions == num_calls == 1 else ""
+
+
+def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = _json_schema(function["parameters"])
+    described = {"name": _wire_name(function["name"]), "description": function.get("description", "")}
+    return {"type": "function", "function": {**described, "parameters": parameters}}
+
+
+def _wire_name(name: str) -> str:
+    """Tool names on the wire have no dots."""
+    return name.replace(".", "_")
+
+
+def _json_schema(node: Any) -> Any:
+    """The leaderboard's types in JSON Schema's words, key order kept."""
+    if isinstance(node, list):
+        return [_json_schema(item) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    return {key: _keyword(key, value) for key, value in node.items() if (key, value) != ("type", "any")}
+
+
+def _keyword(key: str, value: Any) -> Any:
+    if key == "properties" and isinstance(value, Mapping):
+        return {name: _json_schema(sub) for name, sub in value.items()}
+    if key == "type" and isinstance(value, str):
+        return _TYPES.get(value, value)
+    return value if key in ("default", "enum", "description") else _json_schema(value)
