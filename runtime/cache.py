@@ -1,0 +1,146 @@
+"""Key/value memory: the target's paged cache and the drafter's window of context K/V.
+
+A page table maps a request's logical pages to physical ones in any order. Values are stored in the cache's own dtype;
+E4M3 is rounded to nearest even and saturates at 448 (NaN stays NaN). Knows no models and no sampling.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from runtime.config import SLIDING, DraftConfig, TargetConfig
+from runtime.errors import CapacityError
+
+E4M3 = torch.float8_e4m3fn
+E4M3_MAX = 448.0
+CACHE_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "fp8_e4m3": E4M3}
+PAGE_ALIGNMENT = 16
+
+
+def encode(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x` in the cache's dtype; E4M3 saturates instead of overflowing to NaN."""
+    return x.clamp(-E4M3_MAX, E4M3_MAX).to(E4M3) if dtype == E4M3 else x.to(dtype)
+
+
+def hybrid_pages(target: TargetConfig, draft: DraftConfig | None, dtype: torch.dtype, rows: int = 8) -> tuple[int, int]:
+    """Tokens per page of the target's and of the drafter's cache, so that all kinds of page have one size in bytes.
+
+    A page covers one GDN state slot (recurrent FP32 plus its 16-bit convolution window) with the smallest multiple of
+    16 of the smaller token; the larger token then fixes the bytes. Public shape, E4M3 and a 16-bit drafter:
+    (3296, 1648) for eight rows, (3456, 1728) for sixteen. The ranks of a tensor-parallel group share the rule,
+    because slot and token shrink alike.
+    """
+    slot = target.value_dim * target.linear_key_head_dim * 4
+    window = target.conv_dim * (target.linear_conv_kernel_dim - 1 + rows - 1) * 2
+    token = 2 * target.num_key_value_heads * target.head_dim * dtype.itemsize
+    draft_token = 2 * draft.num_key_value_heads * draft.head_dim * 2 if draft else token
+    small, large = sorted((token, draft_token))
+    base = PAGE_ALIGNMENT * -(-(slot + window) // (PAGE_ALIGNMENT * small))
+    return base * large // token, base * large // draft_token
+
+
+class PagedCache:
+    """K and V pages [pages, page_size, Hkv, D] of each full-attention layer, for one request of up to `capacity` tokens."""
+
+    def __init__(
+        self, config: TargetConfig, capacity: int, page_size: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        if page_size < 1:
+            raise CapacityError(f"page size {page_size} is not positive")
+        self.page_size, self.capacity, self.dtype = page_size, capacity, dtype
+        num_pages = -(-capacity // page_size)
+        shape = (num_pages, page_size, config.num_key_value_heads, config.head_dim)
+        self.k = {i: torch.zeros(shape, dtype=dtype, device=device) for i in config.full_layers}
+        self.v = {i: torch.zeros(shape, dtype=dtype, device=device) for i in config.full_layers}
+        self.page_table = torch.arange(num_pages, dtype=torch.int32, device=device)
+
+    def remap(self, pages: Sequence[int]) -> None:
+        """Use this permutation of the physical pages; contents do not move, so only an empty cache may be remapped."""
+        assert sorted(pages) == list(range(len(self.page_table))), f"{pages} is no permutation of the pages"
+        self.page_table.copy_(torch.tensor(pages, dtype=torch.int32))
+
+    def slots(self, positions: Tensor) -> Tensor:
+        """Physical token slots (int64) of logical `positions` [T]; shared by all layers of one forward."""
+        page = self.page_table[positions // self.page_size].long()
+        return page * self.page_size + positions % self.page_size
+
+    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        """Store rows `k`, `v` [T, Hkv, D] at physical `slots` [T]."""
+        for pages, rows in ((self.k[layer], k), (self.v[layer], v)):
+            _put(pages.flatten(0, 1), slots, encode(rows, self.dtype))
+
+    def read(self, layer: int, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The first `length` tokens as K, V [length, Hkv, D] in `dtype`."""
+        pages = self.page_table[: -(-length // self.page_size)].long()
+        k, v = (_pages(x[layer], pages).flatten(0, 1)[:length].to(dtype) for x in (self.k, self.v))
+        return k, v
+
+
+class DraftCache:
+    """Context K/V of the drafter, one ring of token slots per layer: position `p` lives in slot `p % ring`.
+
+    A sliding layer looks back `sliding_window` positions, so a ring of window + block slots holds all that any row of
+    a block can see. Rows that verification rejected and rows that a later row of the same store evicts are padding:
+    they write nothing.
+    """
+
+    def __init__(self, config: DraftConfig, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
+        rings = [draft_ring(config, i, capacity) for i in range(config.num_hidden_layers)]
+        shape = (config.num_key_value_heads, config.head_dim)
+        self.k = [torch.zeros(ring, *shape, dtype=dtype, device=device) for ring in rings]
+        self.v = [torch.zeros(ring, *shape, dtype=dtype, device=device) for ring in rings]
+        self.rings = rings
+        self.length = 0
+
+    def store(self, first: int, keep: int, rows: list[tuple[Tensor, Tensor]]) -> None:
+        """Store the first `keep` rows of each layer's (k, v) [T, Hkv, D], at positions `first`, `first + 1`, …"""
+        assert first == self.length, f"context K/V starts at {first}, the cache ends at {self.length}"
+        for ring, keys, values, (k, v) in zip(self.rings, self.k, self.v, rows, strict=True):
+            begin = max(0, keep - ring)
+            slots = torch.arange(first + begin, first + keep, device=keys.device) % ring
+            keys.index_copy_(0, slots, k[begin:keep].to(keys.dtype))
+            values.index_copy_(0, slots, v[begin:keep].to(values.dtype))
+        self.length = first + keep
+
+    def visible(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Per layer K, V [L, Hkv, D] and positions [L] (int64) of what its ring holds, in slot order."""
+        positions = {ring: self._positions(ring) for ring in set(self.rings)}
+        layers = zip(self.rings, self.k, self.v, strict=True)
+        return [(k[: len(positions[ring])], v[: len(positions[ring])], positions[ring]) for ring, k, v in layers]
+
+    def _positions(self, ring: int) -> Tensor:
+        slots = torch.arange(min(self.length, ring), device=self.k[0].device)
+        return slots if self.length <= ring else slots + (self.length - 1 - slots) // ring * ring
+
+    def reset(self) -> None:
+        self.length = 0
+
+
+def draft_ring(config: DraftConfig, layer: int, capacity: int) -> int:
+    window = config.sliding_window + config.block_size
+    return min(window, capacity) if config.layer_types[layer] == SLIDING else capacity
+
+
+def target_cache_bytes(config: TargetConfig, capacity: int, page_size: int, dtype: torch.dtype) -> int:
+    tokens = -(-capacity // page_size) * page_size
+    token = 2 * config.num_key_value_heads * config.head_dim * dtype.itemsize
+    return len(config.full_layers) * tokens * token
+
+
+def draft_cache_bytes(config: DraftConfig, capacity: int, dtype: torch.dtype) -> int:
+    token = 2 * config.num_key_value_heads * config.head_dim * dtype.itemsize
+    return sum(draft_ring(config, i, capacity) for i in range(config.num_hidden_layers)) * token
+
+
+def _put(flat: Tensor, slots: Tensor, rows: Tensor) -> None:
+    # index_copy_ has no float8 kernel; the bytes are moved instead.
+    if rows.dtype == E4M3:
+        flat, rows = flat.view(torch.uint8), rows.view(torch.uint8)
+    flat.index_copy_(0, slots, rows)
+
+
+def _pages(pool: Tensor, pages: Tensor) -> Tensor:
+    if pool.dtype == E4M3:
+        return pool.view(torch.uint8)[pages].view(E4M3)
+    return pool[pages]

@@ -1,0 +1,1 @@
+"""The target, the drafter, and how their weights are read."""

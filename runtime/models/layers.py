@@ -1,0 +1,98 @@
+"""The pieces both models are built from: projections, norms, rotary positions, gated MLP.
+
+All take leading axes freely and are differentiable in their weights. They know no cache and no request.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels import projection
+from runtime.operators import Operators
+
+
+class Linear:
+    """A bias-free projection [.., K] -> [.., N] through the `projection` operator; `site` names it in audits."""
+
+    def __init__(self, weight: projection.Weight | Tensor, operators: Operators, site: str) -> None:
+        self.weight = projection.DenseWeight(weight) if isinstance(weight, Tensor) else weight
+        self.operators = operators
+        self.site = site
+        self._problems: dict[tuple[int, int, torch.dtype], projection.Problem] = {}
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+        key = (rows.shape[0], rows.stride(0), rows.dtype)
+        problem = self._problems.get(key)
+        if problem is None:
+            problem = self._problems[key] = projection.problem_of(rows, self.weight)
+        y = self.operators.run(self.site, projection.OP, problem, rows, self.weight)
+        return y if x.ndim == 2 else y.view(*x.shape[:-1], self.weight.n)
+
+
+def fused(parts: Sequence[Tensor], operators: Operators, site: str) -> Linear:
+    """One projection whose output is the parts' outputs side by side."""
+    return Linear(torch.cat(tuple(parts)), operators, site)
+
+
+class RmsNorm:
+    """`x / rms(x) * scale` in FP32 with one rounding; `zero_centred` weights scale by `1 + weight`."""
+
+    def __init__(self, weight: Tensor, eps: float, zero_centred: bool) -> None:
+        self.scale = weight.float() + 1 if zero_centred else weight.float()
+        self.eps = eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.dtype == torch.float32:
+            return F.rms_norm(x, self.scale.shape, self.scale, self.eps)
+        return F.rms_norm(x.float(), self.scale.shape, self.scale, self.eps).to(x.dtype)
+
+
+class Mlp:
+    """Gated SiLU: `down(silu(gate(x)) * up(x))`, gate and up in one projection."""
+
+    def __init__(self, weights: Mapping[str, Tensor], prefix: str, operators: Operators) -> None:
+        parts = [weights[f"{prefix}.{name}_proj.weight"] for name in ("gate", "up")]
+        self.gate_up = fused(parts, operators, f"{prefix}.gate_up")
+        self.down = Linear(weights[f"{prefix}.down_proj.weight"], operators, f"{prefix}.down")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, -1)
+        return self.down(F.silu(gate) * up)
+
+
+class Rotary:
+    """Rotate-half positions on the first `dim` of a head; tables are made per call, in FP32."""
+
+    def __init__(self, theta: float, dim: int, device: torch.device) -> None:
+        exponents = torch.arange(0, dim, 2, dtype=torch.float32, device=device) / dim
+        self.inverse = theta**-exponents
+        self.dim = dim
+
+    def table(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin [T, 1, dim] for integer `positions` [T]; the middle axis broadcasts over heads."""
+        angles = positions[:, None, None].float() * self.inverse
+        angles = torch.cat((angles, angles), -1)
+        return angles.cos(), angles.sin()
+
+    def __call__(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+        """`x` [.., T, heads, D] with its first `dim` values rotated."""
+        cos, sin = table
+        head = x[..., : self.dim].float()
+        low, high = head.chunk(2, -1)
+        turned = (head * cos + torch.cat((-high, low), -1) * sin).to(x.dtype)
+        return turned if self.dim == x.shape[-1] else torch.cat((turned, x[..., self.dim :]), -1)
+
+
+def softmax_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, causal: bool = False
+) -> Tensor:
+    """`q` [.., T, Hq, D] over `k`, `v` [.., L, Hkv, D] -> [.., T, Hq, D]; `mask` [T, L] is true where visible."""
+    q, k, v = (x.transpose(-3, -2) for x in (q, k, v))
+    lead = () if q.ndim == 4 else (None,)
+    out = F.scaled_dot_product_attention(
+        q[lead], k[lead], v[lead], attn_mask=mask, scale=scale, is_causal=causal, enable_gqa=q.shape[-3] != k.shape[-3]
+    )
+    return (out if q.ndim == 4 else out[0]).transpose(-3, -2)

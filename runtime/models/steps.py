@@ -1,0 +1,145 @@
+"""How tokens reach the tokens before them: whole sequences, prompt chunks, and the few rows of a verification.
+
+A step owns positions and memory for one forward; the decoder asks it to rotate, to attend and to run the recurrence.
+Steps know layouts and nothing about sampling. The page table and all lengths a kernel needs live on the device; the
+host copies of them are what the caller already knew.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels import attention, gdn
+from runtime.cache import PagedCache
+from runtime.models.delta import chunked_delta_rule, gates
+from runtime.models.layers import Rotary, softmax_attention
+from runtime.state import RequestState, StatePool
+
+if TYPE_CHECKING:
+    from runtime.models.target import Attention, GatedDeltaNet
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the target remembers: paged K/V of its full layers, state slots of its linear layers."""
+
+    cache: PagedCache
+    pool: StatePool
+
+
+class Step(Protocol):
+    def rotate(self, x: Tensor) -> Tensor: ...
+
+    def attention(self, module: "Attention", q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
+
+    def recurrence(self, module: "GatedDeltaNet", qkv: Tensor, a: Tensor, b: Tensor) -> Tensor: ...
+
+
+class SequenceStep:
+    """Whole sequences [B, T, ..] that begin at position 0; nothing is remembered. Differentiable."""
+
+    def __init__(self, rotary: Rotary, positions: Tensor) -> None:
+        self.rotary, self.table = rotary, rotary.table(positions)
+
+    def rotate(self, x: Tensor) -> Tensor:
+        return self.rotary(x, self.table)
+
+    def attention(self, module: "Attention", q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return softmax_attention(q, k, v, None, module.scale, causal=True)
+
+    def recurrence(self, module: "GatedDeltaNet", qkv: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        history = qkv.new_zeros(qkv.shape[0], module.operands.conv_weight.shape[1] - 1, qkv.shape[2])
+        q, k, v = module.split_heads(convolve(history, qkv, module.operands.conv_weight))
+        g, beta = gates(a, b, module.operands.a_log, module.operands.dt_bias)
+        return chunked_delta_rule(q, k, v, g, beta, None)[0].to(qkv.dtype)
+
+
+class PrefillStep:
+    """One chunk [T, ..] of a prompt beginning at position `start`; leaves the state after it in slot 0, selector 1.
+
+    The first chunk starts from zero, whatever the request's recycled slots contain, also when it is one token long.
+    """
+
+    def __init__(self, rotary: Rotary, start: int, length: int, memory: "Memory", state: RequestState) -> None:
+        positions = torch.arange(start, start + length, device=memory.pool.device)
+        self.rotary, self.table = rotary, rotary.table(positions)
+        self.start, self.end = start, start + length
+        self.cache, self.pool, self.state = memory.cache, memory.pool, state
+        self.slots = self.cache.slots(positions)
+
+    def rotate(self, x: Tensor) -> Tensor:
+        return self.rotary(x, self.table)
+
+    def attention(self, module: "Attention", q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self.cache.write(module.layer, self.slots, k, v)
+        keys, values = self.cache.read(module.layer, self.end, q.dtype)
+        if self.start == 0:
+            return softmax_attention(q, keys, values, None, module.scale, causal=True)
+        return torch.cat([self._rows(q, keys, values, module.scale, i) for i in range(0, q.shape[0], 1024)])
+
+    def _rows(self, q: Tensor, keys: Tensor, values: Tensor, scale: float, first: int) -> Tensor:
+        """1024 query rows at a time, so that the mask stays small at long contexts."""
+        rows = q[first : first + 1024]
+        end = self.start + first + rows.shape[0]
+        queries = torch.arange(self.start + first, end, device=q.device)
+        mask = torch.arange(end, device=q.device) <= queries[:, None]
+        return softmax_attention(rows, keys[:end], values[:end], mask, scale)
+
+    def recurrence(self, module: "GatedDeltaNet", qkv: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        recurrent, line = self.pool.recurrent[module.layer], self.pool.conv[module.layer][self.state.line]
+        width, first = self.pool.history, self.start == 0
+        history = torch.zeros_like(line[:, :width].T) if first else line[:, :width].T.clone()
+        line[:, :width] = torch.cat((history, qkv))[-width:].T
+        q, k, v = module.split_heads(convolve(history, qkv, module.operands.conv_weight))
+        g, beta = gates(a, b, module.operands.a_log, module.operands.dt_bias)
+        before = None if first else recurrent[self.state.slots[0]][None]
+        out, after = chunked_delta_rule(q[None], k[None], v[None], g[None], beta[None], before)
+        recurrent[self.state.slots[0]] = after[0]
+        return out[0].to(qkv.dtype)
+
+
+class VerifyStep:
+    """`length` rows (1..8) at positions `start`, …; starts from the selected state and writes one state per row.
+
+    Row lengths, page table, slot table and selector are read on the device by the operators.
+    """
+
+    def __init__(self, rotary: Rotary, start: int, length: int, memory: "Memory", state: RequestState) -> None:
+        assert state.selector, "verification before prefill: no state is selected"
+        positions = torch.arange(start, start + length, device=memory.pool.device)
+        self.rotary, self.table = rotary, rotary.table(positions)
+        self.cache, self.pool, self.state = memory.cache, memory.pool, state
+        self.slots = self.cache.slots(positions)
+        self.row_lengths = (positions + 1).int()
+
+    def rotate(self, x: Tensor) -> Tensor:
+        return self.rotary(x, self.table)
+
+    def attention(self, module: "Attention", q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self.cache.write(module.layer, self.slots, k, v)
+        pages = (self.cache.k[module.layer], self.cache.v[module.layer], self.cache.page_table)
+        key = (q.shape[0], q.stride(), pages[0].dtype, pages[0].shape, len(pages[2]))
+        problem = module.problems.get(key)
+        if problem is None:
+            problem = module.problems[key] = attention.problem_of(q, *pages)
+        return module.operators.run(module.site, attention.OP, problem, q, *pages, self.row_lengths, module.scale)
+
+    def recurrence(self, module: "GatedDeltaNet", qkv: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        state = self.state.of_layer(self.pool, module.layer)
+        key = (qkv.shape[0], qkv.stride(), a.stride(), b.stride())
+        problem = module.problems.get(key)
+        if problem is None:
+            problem = module.problems[key] = gdn.problem_of(qkv, a, b, module.operands, state)
+        return module.operators.run(module.site, gdn.OP, problem, qkv, a, b, module.operands, state)
+
+
+def convolve(history: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """Causal depthwise convolution and SiLU: `x` [.., T, C] after `history` [.., width - 1, C], `weight` [C, width] FP32."""
+    window, length = torch.cat((history, x), -2).float(), x.shape[-2]
+    total = window[..., :length, :] * weight[:, 0]
+    for tap in range(1, weight.shape[1]):
+        total = torch.addcmul(total, window[..., tap : tap + length, :], weight[:, tap])
+    return F.silu(total).to(x.dtype)

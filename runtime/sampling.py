@@ -1,0 +1,103 @@
+"""From FP32 logits to the distribution that a request samples from, on a compact sorted support.
+
+Order of operations: temperature, min-p, top-k, top-p. Tokens are sorted by (logit descending, id ascending). Top-k
+keeps every token that ties the k-th; the nucleus is the shortest sorted prefix whose mass reaches top-p, so a tie
+at its boundary is split by id. A temperature of 0 is the point mass on the first token. Probabilities are FP64.
+`+inf` shares all mass, `-inf` has none; NaN, or no finite token, is an error. Knows no drafts.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from runtime.errors import RequestError, SamplingError
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How a request samples. `top_k` 0 and `top_p` 1 switch their cut off; `seed` keys all noise of the request."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise RequestError(f"temperature is {self.temperature}; it is a finite number from 0 up")
+        if self.top_k < 0:
+            raise RequestError(f"top_k is {self.top_k}; it is 0 (off) or a positive count")
+        if not 0 < self.top_p <= 1:
+            raise RequestError(f"top_p is {self.top_p}; it lies in (0, 1]")
+        if not 0 <= self.min_p <= 1:
+            raise RequestError(f"min_p is {self.min_p}; it lies in [0, 1]")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Rows of `ids` [.., m] (int64) with probabilities `p` [.., m] (FP64), most probable first.
+
+    `cut_tie` is a scalar flag: the support was taken from a shortlist that a tie at the k-th place overran, and has to
+    be taken from the whole vocabulary instead.
+    """
+
+    ids: Tensor
+    p: Tensor
+    cut_tie: Tensor
+
+
+def distribution(
+    logits: Tensor, params: SamplingParams, shortlist: "tuple[Tensor, Tensor] | None" = None
+) -> Distribution:
+    """The target's distribution for each row of FP32 `logits` [.., V].
+
+    `shortlist` may hold the sorted top `k + 1` values and ids of each row (any length above k that covers the vocabulary
+    or ends with the probe); without it the whole vocabulary is sorted.
+    """
+    values, ids = shortlist if shortlist is not None else torch.sort(logits, -1, descending=True, stable=True)
+    complete = values.shape[-1] == logits.shape[-1]
+    if params.greedy:
+        first = ids[..., :1]
+        return Distribution(first, torch.ones_like(first, dtype=torch.float64), values.new_zeros((), dtype=torch.bool))
+    keep, tie = _top_k(values, params.top_k, complete)
+    weight = _weights(values.double() / params.temperature)
+    # Both cuts look at weights relative to the row's largest, so their order does not matter.
+    weight = weight * (keep & (weight >= params.min_p))
+    p = weight / weight.sum(-1, keepdim=True)
+    if params.top_p < 1:
+        p = p * (p.cumsum(-1) - p < params.top_p)
+        p = p / p.sum(-1, keepdim=True)
+    return Distribution(ids, p, tie)
+
+
+def check_logits(logits: Tensor) -> Tensor:
+    """Scalar flag, on the device: some row holds a NaN or no token above -inf."""
+    return (~(logits.amax(-1) > float("-inf"))).any()
+
+
+def bad_logits() -> SamplingError:
+    return SamplingError(
+        "the target's logits hold NaN or no finite value, so no token can be drawn; the request ends here"
+    )
+
+
+def _top_k(values: Tensor, k: int, complete: bool) -> tuple[Tensor, Tensor]:
+    """Which of the sorted `values` are at least the k-th, and whether a shortlist may have cut such a value off."""
+    none = values.new_zeros((), dtype=torch.bool)
+    if k == 0 or k >= values.shape[-1]:
+        assert complete, f"top-k {k} is off or beyond the shortlist of {values.shape[-1]}"
+        return torch.ones_like(values, dtype=torch.bool), none
+    kth = values[..., k - 1 : k]
+    return values >= kth, none if complete else (values[..., -1:] == kth).any()
+
+
+def _weights(scaled: Tensor) -> Tensor:
+    """exp(x - max) per row, with infinities: the largest value has weight 1 even where it is +inf."""
+    top = scaled[..., :1]
+    return torch.where(scaled == top, 0.0, scaled - top).exp()
