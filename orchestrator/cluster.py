@@ -1,0 +1,227 @@
+"""Ray, as far as a campaign needs it: a private instance on this host, or one that somebody runs already.
+
+Where we start Ray, every device of the inventory is a resource of its own, `device:UUID`, and Ray is told of no GPUs:
+its own counter would hand out numbers that know nothing of UUIDs. A cluster that we join may name its devices the same
+way; if it only counts GPUs, a lease can ask for a number of them but not for particular ones.
+
+Ray holds no truth: locks and idle proofs are made on the leased host. `ray stop` is never called, because it ends every
+Ray of the machine. Measured with Ray 2.60.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from campaigns.errors import LeaseTimeout, NoDevice, WorldError
+from campaigns.plan import LeasePlan
+from orchestrator.devices import open_inventory
+
+_OBJECT_STORE_BYTES = 80_000_000
+_JOIN_S = 60.0
+_CONNECT_S = 5.0
+_PLACE_S = 30.0
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # no reports to the outside
+    "RAY_AUTH_MODE": "token",
+    "RAY_worker_niceness": "0",  # the default, 15, would be inherited by the measured server
+    "RAY_memory_monitor_refresh_ms": "0",  # would kill the actor when the server needs most of the memory
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # older releases blank CUDA_VISIBLE_DEVICES of an actor without GPUs
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # the driver's native half writes to the user's terminal
+}
+
+
+def device_resource(uuid: str) -> str:
+    return f"device:{uuid}"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A connection to Ray. `private` instances live and die with this process and are on this host."""
+
+    private: bool
+    address: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Resources on one host, held until `remove`. `names_devices` is False where Ray merely counts GPUs."""
+
+    group: Any  # ray.util.placement_group.PlacementGroup
+    resources: dict[str, float]
+    names_devices: bool
+
+    def options(self) -> dict[str, Any]:
+        """Options of an actor that uses all of it."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        strategy = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=0)
+        named = {name: amount for name, amount in self.resources.items() if name not in ("GPU", "CPU")}
+        counted = {"num_gpus": self.resources["GPU"]} if "GPU" in self.resources else {}
+        return {"num_cpus": 0, "resources": named, "scheduling_strategy": strategy, **counted}
+
+    def remove(self) -> None:
+        from ray.util import remove_placement_group
+
+        remove_placement_group(self.group)
+
+
+@contextlib.contextmanager
+def connect(plan: LeasePlan) -> Iterator[Cluster]:
+    """Start a private Ray, or join the one at `plan.ray_address`; disconnect at the end. Raises WorldError."""
+    os.environ.update({name: value for name, value in _SETTINGS.items() if name not in os.environ})
+    import ray
+
+    with _joined(plan.ray_address) if plan.ray_address else _started(plan) as cluster:
+        try:
+            yield cluster
+        finally:
+            with _silence():
+                ray.shutdown()
+
+
+@contextlib.contextmanager
+def _started(plan: LeasePlan) -> Iterator[Cluster]:
+    import ray
+
+    with open_inventory(plan.inventory) as inventory:
+        resources = {device_resource(device.uuid): 1 for device in inventory.devices()}
+    with _session_folder() as folder:
+        try:
+            with _silence():
+                context = ray.init(
+                    address="local",  # even where RAY_ADDRESS names a cluster
+                    num_cpus=1,
+                    num_gpus=0,
+                    resources=resources,
+                    include_dashboard=False,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    log_to_driver=False,
+                    logging_level=logging.CRITICAL,
+                    _temp_dir=str(folder),
+                )
+        except Exception as error:
+            raise WorldError(f"Ray did not start ({_first_line(error)}); its logs were in {folder}.") from error
+        yield Cluster(True, context.address_info["address"])
+
+
+@contextlib.contextmanager
+def _session_folder() -> Iterator[Path]:
+    """A short path, since Ray's socket names below it must fit in 107 bytes. Clears those of dead drivers."""
+    root = Path("/tmp")
+    prefix = f"dflash2-ray-{os.getuid()}-"
+    for left in root.glob(f"{prefix}*"):
+        owner = left.name.removeprefix(prefix).split("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=root))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _joined(address: str) -> Iterator[Cluster]:
+    import ray
+
+    _probe(address)
+    try:
+        with _silence():
+            context = ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    except Exception as error:
+        raise WorldError(f"lease.ray_address={address}: Ray refused us ({_first_line(error)}).") from error
+    yield Cluster(False, context.address_info["address"])
+
+
+def _probe(address: str) -> None:
+    """Join once in a process that can be killed: against a dying head `ray.init` may hang for many minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise WorldError(f"lease.ray_address={address} is not HOST:PORT of a Ray head.")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    except OSError as error:
+        raise WorldError(f"lease.ray_address={address}: nobody answers ({error}). Is the Ray head up?") from error
+    script = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False)"
+    try:
+        joined = subprocess.run([sys.executable, "-c", script, address], capture_output=True, timeout=_JOIN_S)
+    except subprocess.TimeoutExpired as error:
+        raise WorldError(f"lease.ray_address={address}: not joined within {_JOIN_S:g} s; is it a Ray head?") from error
+    if joined.returncode != 0:
+        reason = joined.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no reason given"]
+        raise WorldError(
+            f"lease.ray_address={address}: Ray refused us ({reason[0]}). The head must run the same versions of Ray "
+            "and Python, and the same RAY_AUTH_MODE."
+        )
+
+
+def place(cluster: Cluster, plan: LeasePlan, uuids: Sequence[str], deadline: float) -> Placement:
+    """Reserve on one host the devices that were picked, or as many as the plan counts where none were.
+
+    Waits until `deadline` (of time.monotonic). Raises LeaseTimeout, or NoDevice when the cluster can never give them.
+    """
+    import ray
+    from ray.util import placement_group
+
+    resources, names_devices = _wanted(plan, uuids, ray.cluster_resources())
+    group = placement_group([resources], strategy="STRICT_PACK")
+    placement = Placement(group, resources, names_devices)
+    if not group.wait(max(_PLACE_S if cluster.private else 1.0, deadline - time.monotonic())):
+        placement.remove()
+        raise LeaseTimeout(
+            f"Ray at {cluster.address} had no host with {', '.join(resources)} free within {plan.wait_s:g} s: another "
+            "campaign holds them. Wait longer with lease.wait_s."
+        )
+    return placement
+
+
+def _wanted(plan: LeasePlan, uuids: Sequence[str], there: dict[str, float]) -> tuple[dict[str, float], bool]:
+    named = {device_resource(uuid): 1.0 for uuid in uuids or plan.uuids}
+    if named and all(name in there for name in named):
+        return named, True
+    if named or plan.indices:
+        raise NoDevice(
+            f"lease.ray_address={plan.ray_address}: that cluster does not name the devices asked for. Lease by "
+            "lease.count, or start its nodes with --resources='{\"device:GPU-…\": 1}'."
+        )
+    kind = "GPU" if "GPU" in there else "CPU"
+    amount = float(plan.count) if kind == "GPU" else 1.0
+    if there.get(kind, 0) < amount:
+        have = f"{there.get(kind, 0):g} {kind}"
+        raise NoDevice(f"lease.count={plan.count}, but the cluster at {plan.ray_address} has {have}.")
+    return {kind: amount}, False
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keep what Ray and its native half say at start and end from the user's terminal."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [os.dup(1), os.dup(2)]
+    try:
+        with Path(os.devnull).open("wb") as null:
+            os.dup2(null.fileno(), 1)
+            os.dup2(null.fileno(), 2)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        for target, fd in enumerate(saved, start=1):
+            os.dup2(fd, target)
+            os.close(fd)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
