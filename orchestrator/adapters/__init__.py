@@ -1,0 +1,21 @@
+"""Servers that can be measured. A new one is a module here, a line below, and a YAML in conf/server/."""
+
+from __future__ import annotations
+
+from campaigns.errors import UsageError
+from orchestrator.adapters.attach import AttachedServer
+from orchestrator.adapters.command import CommandServer
+from orchestrator.adapters.dflash2 import Dflash2Server
+from orchestrator.adapters.face import Adapter, Capabilities, Launch, discover, with_answers
+
+__all__ = ["Adapter", "Capabilities", "Launch", "discover", "open_adapter", "with_answers"]
+
+_ADAPTERS = (Dflash2Server, CommandServer, AttachedServer)
+
+
+def open_adapter(name: str) -> Adapter:
+    for kind in _ADAPTERS:
+        if kind.name == name:
+            adapter: Adapter = kind()
+            return adapter
+    raise UsageError(f"server.adapter={name}: use one of {', '.join(kind.name for kind in _ADAPTERS)}")

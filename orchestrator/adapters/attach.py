@@ -1,0 +1,40 @@
+"""A server that already runs at `server.base_url`: measured, never started and never stopped.
+
+Its caches are its owner's; where it offers vLLM's or SGLang's route to empty them, that is used before each request,
+and what it reports as cached decides whether a request counts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from campaigns.errors import UsageError
+from campaigns.plan import Arm, ServerPlan
+from orchestrator.adapters.command import CommandServer
+from orchestrator.adapters.control import ask
+from orchestrator.adapters.face import Launch
+
+_RESETS = ("/reset_prefix_cache", "/flush_cache")  # vLLM in developer mode; SGLang
+
+
+class AttachedServer(CommandServer):
+    name = "attach"
+
+    def __init__(self) -> None:
+        self._resets: dict[str, str] = {}  # base URL to the route that works, empty when none does
+
+    def launch(self, plan: ServerPlan, arms: tuple[Arm, ...], port: int, workdir: Path) -> Launch | None:
+        if not plan.base_url:
+            raise UsageError("server.base_url is empty: name the running server, as http://HOST:PORT")
+        arm = self.one_arm(arms)
+        if arm.env or arm.args:
+            raise UsageError(f"arm {arm.name}: env and args cannot reach a server that already runs; drop them")
+        return None
+
+    def reset_cache(self, base_url: str) -> None:
+        known = self._resets.get(base_url)
+        for route in _RESETS if known is None else (known,) if known else ():
+            if ask(base_url, "POST", route)[0] == 200:
+                self._resets[base_url] = route
+                return
+        self._resets.setdefault(base_url, "")

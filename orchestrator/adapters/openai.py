@@ -1,0 +1,91 @@
+"""The part of OpenAI's dialect that every adapter shares, with vLLM's extensions where a server has them.
+
+Token ids come from `return_token_ids` alone, prompts are counted by the server's own `/tokenize`; a server without
+them is asked for nothing in their place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from campaigns.errors import UsageError
+from campaigns.plan import Arm, Fixture, Sampling
+from orchestrator.adapters.control import ServerRefused, ask_json
+
+_TOKENIZED = ("prompt", "messages", "tools", "chat_template_kwargs")
+
+
+class OpenAIServer:
+    """Everything but starting it."""
+
+    name = "openai"
+    switches = False
+    strict = False  # whether a refused /tokenize is a fault rather than another dialect
+    request_fields: ClassVar[Mapping[str, Any]] = {"return_token_ids": True}
+
+    def select(self, base_url: str, arm: Arm) -> None:
+        return None
+
+    def counters(self, base_url: str) -> dict[str, int] | None:
+        return None
+
+    def identity(self, base_url: str) -> dict[str, Any]:
+        return {}
+
+    def reset_cache(self, base_url: str) -> None:
+        return None
+
+    def tokenize(self, base_url: str, fixture: Fixture, model: str) -> tuple[int, ...] | None:
+        """Another dialect's route of the same name refuses our fields or finds no tokens: such a server has none."""
+        body = json.loads(fixture.body)
+        if isinstance(body.get("prompt"), list):
+            return tuple(body["prompt"])
+        asked = {"model": model, **{name: body[name] for name in _TOKENIZED if name in body}}
+        if fixture.chat:
+            asked["add_generation_prompt"] = True
+        try:
+            answer = ask_json(base_url, "POST", "/tokenize", asked)
+        except ServerRefused:
+            if self.strict:
+                raise
+            return None
+        tokens = answer.get("tokens") if isinstance(answer, dict) else None
+        return tuple(tokens) if isinstance(tokens, list) and _are_ids(tokens) else None
+
+    def max_model_len(self, base_url: str) -> int | None:
+        answer = ask_json(base_url, "GET", "/v1/models")
+        models = answer.get("data") if isinstance(answer, dict) else None
+        length = models[0].get("max_model_len") if models else None
+        return length if isinstance(length, int) else None
+
+    def body(self, fixture: Fixture, seed: int, max_tokens: int, sampling: Sampling, model: str) -> tuple[str, bytes]:
+        ours: dict[str, Any] = {
+            "model": model,
+            "max_tokens": max_tokens,
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k,
+            "top_p": sampling.top_p,
+            "min_p": sampling.min_p,
+            "seed": seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self.request_fields,
+        }
+        path = "/v1/chat/completions" if fixture.chat else "/v1/completions"
+        return path, _joined(fixture, ours)
+
+
+def _joined(fixture: Fixture, ours: dict[str, Any]) -> bytes:
+    """One JSON object: the fixture's text as it stands (its key order reaches the model), then our fields."""
+    twice = sorted(json.loads(fixture.body).keys() & ours.keys())
+    if twice:
+        raise UsageError(f"fixture {fixture.id}: {', '.join(twice)} belongs to the campaign, not to the fixture")
+    inner = fixture.body.strip()[1:-1].strip()
+    return f"{{{inner},{json.dumps(ours)[1:-1]}}}".encode()
+
+
+def _are_ids(tokens: list[Any]) -> bool:
+    """A dialect that does not know our field answers with an empty list."""
+    return bool(tokens) and all(isinstance(token, int) for token in tokens)
