@@ -121,15 +121,15 @@ def _run(desk: Desk, folder: Path) -> None:
 
 def _missing(desk: Desk, startup: int) -> list[Block]:
     recorded = desk.store.recorded(desk.campaign.campaign_id)
-    return [block for block in blocks(desk.plan, startup) if not recorded.pairs.issuperset(block.keys)]
+    return [block for block in blocks(desk.plan, startup) if not recorded.holds(block)]
 
 
 def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Iterable[Block]) -> bool:
     """One attempt of a startup; False when its server died and another may be tried."""
     campaign_id = desk.campaign.campaign_id
-    attempt = desk.store.recorded(campaign_id).startup_attempts.get(startup, 0) + 1
+    attempt = desk.store.recorded(campaign_id).next_startup_attempt(startup)
     workdir = folder / f"startup-{startup}-{attempt}"
-    workdir.mkdir(parents=True)
+    workdir.mkdir(parents=True, exist_ok=True)
     with StartupHandle.lease(cluster, desk.plan, campaign_id, startup, attempt, workdir) as handle:
         end = StartupEnd(StartupStatus.INTERRUPTED, _now(), Reason.INTERRUPTED)
         try:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+from omegaconf import MISSING, OmegaConf
 
 from campaigns.errors import UsageError
 from campaigns.plan import (
@@ -141,6 +141,13 @@ class Config:
     client: ClientConfig = field(default_factory=ClientConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     strict: bool = False
+
+
+def typed(values: Any) -> Config:
+    """Plain data against the schema once more: Hydra lets `+key=…` add what no class declares."""
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
+    assert isinstance(config, Config), type(config)
+    return config
 
 
 def register_schema() -> None:
@@ -289,4 +296,3 @@ def check_schedules(plan: CampaignPlan, known: Mapping[str, list[str]]) -> None:
             if schedule not in known[operator]:
                 names = ", ".join(known[operator])
                 raise UsageError(f"arm {arm.name}: {operator} has no schedule {schedule}; known: {names}")
-

@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import hydra
-from hydra.errors import HydraException
+from hydra._internal.utils import get_args_parser
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from campaigns.errors import CampaignError, Exit, UsageError, highest
-from orchestrator.config import Config, register_schema
+from orchestrator.config import register_schema, typed
 from orchestrator.identity import CONF
 from orchestrator.prepare import prepare
 
@@ -26,25 +27,31 @@ from orchestrator.prepare import prepare
 def run(overrides: Sequence[str]) -> Exit:
     """Run one campaign, or one per multirun job; the exit code is the highest-ranked of them."""
     codes: list[Exit] = []
+    _check_flags(overrides)
     register_schema()
     task = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(lambda raw: _job(raw, codes))
     with _command_line(overrides):
         try:
             task()
-        except SystemExit as stop:  # argparse inside Hydra: an unknown flag, or --help
-            return Exit.USAGE if stop.code else highest(codes)
         except (HydraException, OmegaConfBaseException) as error:
             raise UsageError(_sentence(error)) from error
     return highest(codes)
+
+
+def _check_flags(overrides: Sequence[str]) -> None:
+    """Hydra's own parser, made to raise: left to itself it prints its usage and exits 2."""
+    parser = get_args_parser()
+    _, unknown = parser.parse_known_args(list(overrides))
+    if unknown:
+        raise UsageError(f"unknown flag {unknown[0]}; see campaign run --help")
 
 
 def _job(raw: DictConfig, codes: list[Exit]) -> None:
     from orchestrator.campaign import execute  # Ray is imported here, not for --cfg and --info
 
     try:
-        config = OmegaConf.to_object(raw)
-        assert isinstance(config, Config), type(config)
-        codes.append(execute(prepare(config, OmegaConf.to_container(raw))))
+        values = OmegaConf.to_container(raw, resolve=True)
+        codes.append(execute(prepare(typed(values), values)))
     except OmegaConfBaseException as error:
         codes.append(_say(UsageError(_sentence(error))))
     except CampaignError as error:
@@ -77,7 +84,10 @@ def _sentence(error: BaseException) -> str:
     cause: BaseException = error
     while isinstance(cause.__cause__, HydraException | OmegaConfBaseException):
         cause = cause.__cause__
+    if isinstance(cause, MissingConfigException) and cause.options:
+        group = str(cause.missing_cfg_file).rpartition("/")[0]
+        return f"there is no {cause.missing_cfg_file}; choose {group}= one of {', '.join(sorted(cause.options))}"
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     key = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")), "")
-    text = "; ".join(line for line in lines if not line.startswith(("full_key:", "object_type", "reference_type")))
-    return f"{key}: {text}" if key else text
+    words = [line for line in lines if not line.startswith(("full_key:", "object_type", "reference_type", "See http"))]
+    return f"{key}: {'; '.join(words)}" if key else "; ".join(words)

@@ -15,15 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from campaigns.corpora import manifest
 from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.plan import CampaignPlan, Fixture
 from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_json, fingerprint, sha256_text
 from campaigns.records import Campaign
 from orchestrator import identity
-from orchestrator.config import Config, Prompts, build_plan, check_schedules, fixtures_of
+from orchestrator.config import Config, Prompts, build_plan, check_schedules, fixtures_of, typed
 from orchestrator.devices import open_inventory
 from orchestrator.prompts import Checkpoint, budget, token_sha256
 
@@ -95,9 +93,7 @@ def prepare(config: Config, raw: Any) -> Prepared:
 def prepare_again(config_json: str) -> Prepared:
     """The same from a stored configuration, for `resume`."""
     raw = json.loads(config_json)
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), raw))
-    assert isinstance(config, Config), type(config)
-    return prepare(config, raw)
+    return prepare(typed(raw), raw)
 
 
 def known_schedules() -> dict[str, list[str]]:
