@@ -1,0 +1,80 @@
+"""Prompt ids and budgets, counted without the server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from campaigns.errors import UsageError
+from campaigns.plan import Fixture
+from orchestrator.prompts import Checkpoint, budget, token_sha256
+
+TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}go{% endif %}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    vocabulary = {"go": 0, "one": 1, "two": 2, "?": 3}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": {"max_position_embeddings": 64}}))
+    return tmp_path
+
+
+def chat(text: str) -> Fixture:
+    return Fixture("f", json.dumps({"messages": [{"role": "user", "content": text}]}), (0,))
+
+
+def test_a_chat_is_rendered_by_its_template(folder: Path) -> None:
+    checkpoint = Checkpoint.open(folder)
+    assert checkpoint is not None and checkpoint.capacity == 64
+    assert checkpoint.ids(chat("one two")) == (1, 2, 0)
+
+
+def test_a_separate_template_file_wins(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("two")
+    checkpoint = Checkpoint.open(folder)
+    assert checkpoint is not None and checkpoint.ids(chat("one")) == (2,)
+
+
+def test_text_and_token_prompts(folder: Path) -> None:
+    checkpoint = Checkpoint.open(folder)
+    assert checkpoint is not None
+    assert checkpoint.ids(Fixture("t", '{"prompt": "two one"}', (0,), chat=False)) == (2, 1)
+    assert checkpoint.ids(Fixture("i", '{"prompt": [9, 8]}', (0,), chat=False)) == (9, 8)
+
+
+def test_a_template_that_refuses_is_bad_input(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("{{ raise_exception('no system role') }}")
+    checkpoint = Checkpoint.open(folder)
+    assert checkpoint is not None
+    with pytest.raises(UsageError, match=r"fixture f: .*no system role"):
+        checkpoint.ids(chat("one"))
+
+
+def test_a_folder_without_tokenizer_has_no_prompts(tmp_path: Path) -> None:
+    assert Checkpoint.open(tmp_path) is None
+
+
+def test_the_hash_is_a_version_byte_and_little_endian_ids() -> None:
+    assert token_sha256([1, 258]) == hashlib.sha256(b"\x01" + struct.pack("<II", 1, 258)).hexdigest()
+
+
+def test_the_budget_is_what_is_left_or_the_cap() -> None:
+    assert budget(chat("x"), 10, 64) == 54
+    assert budget(Fixture("c", "{}", (0,), max_tokens=8), 10, 64) == 8
+
+
+@pytest.mark.parametrize(
+    ("fixture", "prompt"), [(Fixture("full", "{}", (0,)), 64), (Fixture("c", "{}", (0,), max_tokens=60), 10)]
+)
+def test_input_is_never_truncated_to_make_room(fixture: Fixture, prompt: int) -> None:
+    with pytest.raises(UsageError, match=rf"fixture {fixture.id}: "):
+        budget(fixture, prompt, 64)
