@@ -56,7 +56,7 @@ def test_the_schema_defaults_are_three_startups_six_pairs_five_warmups() -> None
         ("fixtures.items=[{id: a, prompt: x, seeds: []}]", "seeds is empty"),
         ("fixtures.items=[{id: a, prompt: x},{id: a, prompt: y}]", "names a twice"),
         ("lease.count=0", "lease.count=0"),
-        ("campaign.candidate.env={A: b}", "arm.env and arm.args need co_resident"),
+        ("+campaign.candidate.env={A: b}", "arm.env and arm.args need co_resident"),
     ],
 )
 def test_a_value_that_its_type_cannot_refuse_is_refused_by_name(override: str, words: str) -> None:

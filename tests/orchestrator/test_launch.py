@@ -21,7 +21,7 @@ from orchestrator.cli import main
         (["run", "campaign=nope"], "there is no campaign/nope"),
         (["run", "campaign.pairs"], "campaign.pairs"),
         (["run", "campaign.candidate.schedules={projection: nope}"], "projection has no schedule nope; known: dense"),
-        (["run", "campaign.candidate.schedules={warp: fast}"], "unknown operator warp"),
+        (["run", "+campaign.candidate.schedules.warp=fast"], "unknown operator warp"),
         (["run", "server.model=/nowhere"], "server.model=/nowhere: no such folder"),
         (["run", "corpus=file", "corpus.path=/nowhere/corpus.json"], "/nowhere/corpus.json"),
         (["bogus"], "invalid choice: 'bogus'"),
