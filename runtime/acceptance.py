@@ -50,7 +50,7 @@ def accept(target: Distribution, proposal: Proposal, seed: Tensor, start: Tensor
 
 
 def draw(ids: Tensor, weight: Tensor, stream: int, seed: Tensor, position: Tensor) -> Tensor:
-    """One of `ids` [.., m] per row, with probability proportional to `weight`; seed and position broadcast to [.., 1]."""
+    """One of `ids` [.., m] per row, in proportion to `weight`; seed and position broadcast to [.., 1]."""
     race = weight / noise.exponential(stream, seed, position, ids)
     return ids.gather(-1, race.argmax(-1, keepdim=True)).squeeze(-1)
 

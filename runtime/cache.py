@@ -41,7 +41,7 @@ def hybrid_pages(target: TargetConfig, draft: DraftConfig | None, dtype: torch.d
 
 
 class PagedCache:
-    """K and V pages [pages, page_size, Hkv, D] of each full-attention layer, for one request of up to `capacity` tokens."""
+    """K and V pages [pages, page_size, Hkv, D] of each full-attention layer, for one request of `capacity` tokens."""
 
     def __init__(
         self, config: TargetConfig, capacity: int, page_size: int, dtype: torch.dtype, device: torch.device

@@ -57,8 +57,8 @@ def distribution(
 ) -> Distribution:
     """The target's distribution for each row of FP32 `logits` [.., V].
 
-    `shortlist` may hold the sorted top `k + 1` values and ids of each row (any length above k that covers the vocabulary
-    or ends with the probe); without it the whole vocabulary is sorted.
+    `shortlist` may hold the sorted top `k + 1` values and ids of each row, the probe last; without it the whole
+    vocabulary is sorted.
     """
     values, ids = shortlist if shortlist is not None else torch.sort(logits, -1, descending=True, stable=True)
     complete = values.shape[-1] == logits.shape[-1]

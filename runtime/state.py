@@ -38,7 +38,7 @@ class RequestState:
 
 
 class StatePool:
-    """Recurrent states [slots, Hv, Dk, Dv] FP32 and convolution windows [lines, C, width - 1 + rows - 1] per GDN layer."""
+    """Per GDN layer recurrent states [slots, Hv, Dk, Dv] FP32 and windows [lines, C, width - 1 + rows - 1]."""
 
     def __init__(
         self, config: TargetConfig, device: torch.device, dtype: torch.dtype, rows: int = 8, num_lines: int = 2

@@ -137,7 +137,7 @@ class VerifyStep:
 
 
 def convolve(history: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """Causal depthwise convolution and SiLU: `x` [.., T, C] after `history` [.., width - 1, C], `weight` [C, width] FP32."""
+    """Causal depthwise convolution and SiLU: `x` [.., T, C] after `history` [.., width - 1, C], `weight` [C, width]."""
     window, length = torch.cat((history, x), -2).float(), x.shape[-2]
     total = window[..., :length, :] * weight[:, 0]
     for tap in range(1, weight.shape[1]):

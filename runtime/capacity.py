@@ -1,0 +1,65 @@
+"""Whether a model and its caches fit the device, decided before the first request and said with the numbers."""
+
+import os
+from pathlib import Path
+
+import torch
+
+from runtime.cache import draft_cache_bytes, target_cache_bytes
+from runtime.config import DraftConfig, TargetConfig
+from runtime.errors import CapacityError
+from runtime.models.weights import draft_shapes, parameter_count, target_shapes
+from runtime.state import state_bytes
+
+WORKSPACE = 0.05
+GIB = 2**30
+
+
+def available_bytes(device: torch.device) -> int:
+    """Free device memory, or what the host can still give (its cgroup's limit included)."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    meminfo = Path("/proc/meminfo")
+    if meminfo.is_file():
+        rows = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        free = int(rows["MemAvailable"].split()[0]) * 1024
+    return min(free, _cgroup_bytes())
+
+
+def required_bytes(
+    target: TargetConfig,
+    draft: DraftConfig | None,
+    dtype: torch.dtype,
+    cache_dtype: torch.dtype,
+    capacity: int,
+    page_size: int,
+) -> dict[str, int]:
+    """Bytes by purpose: weights, K/V pages, draft window, states."""
+    shapes = parameter_count(target_shapes(target)) + (parameter_count(draft_shapes(draft)) if draft else 0)
+    parts = {
+        "weights": shapes * dtype.itemsize,
+        "K/V cache": target_cache_bytes(target, capacity, page_size, cache_dtype),
+        "states": state_bytes(target, 8, 2, dtype),
+    }
+    if draft:
+        parts["draft window"] = draft_cache_bytes(draft, capacity, dtype)
+    return parts
+
+
+def check(parts: dict[str, int], available: int, capacity: int) -> None:
+    """Refuse what does not fit with a twentieth to spare for workspaces."""
+    needed = int(sum(parts.values()) * (1 + WORKSPACE))
+    if needed > available:
+        listed = ", ".join(f"{name} {size / GIB:.2f}" for name, size in parts.items())
+        raise CapacityError(
+            f"max_model_len {capacity} needs {needed / GIB:.2f} GiB ({listed}; 5 % spare) and {available / GIB:.2f} "
+            "GiB are free; lower --max-model-len or choose a smaller --kv-cache-dtype"
+        )
+
+
+def _cgroup_bytes() -> int:
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if not limit.is_file() or limit.read_text().strip() == "max":
+        return 2**63 - 1
+    return int(limit.read_text()) - int(used.read_text())

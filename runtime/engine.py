@@ -1,0 +1,190 @@
+"""The engine of one rank: it loads a checkpoint, owns the memory, and answers one request at a time.
+
+    engine = Engine.load(Path("model"), EngineOptions())
+    for event in engine.generate(GenerateRequest(prompt_ids=[1, 2, 3])):
+        ...  # one Prefill, then RoundRecords, then one Finish
+
+Knows no HTTP, no text and no queue. Closing the iterator early gives the request's slots back.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from kernels.registry import Routes
+from runtime import capacity
+from runtime.cache import CACHE_DTYPES, DraftCache, PagedCache, hybrid_pages
+from runtime.config import DraftConfig, TargetConfig, eos_token_ids, read_json
+from runtime.errors import ModelError, RequestError
+from runtime.models.drafter import Drafter
+from runtime.models.steps import Memory
+from runtime.models.target import Target
+from runtime.models.weights import read_draft, read_target
+from runtime.operators import Operators
+from runtime.round import Decoder
+from runtime.sequence import Finish, GenerateRequest, Generation, Prefill, RoundRecord
+from runtime.state import StatePool
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ROWS = 8
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """None takes the checkpoint's context length, the model dtype for K/V, and the hybrid rule for the page size."""
+
+    max_model_len: int | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
+    kv_cache_dtype: str | None = None
+    page_size: int | None = None
+    prefill_budget: int = 4096
+    context_pipeline: bool = True
+    rank: int = 0
+    world_size: int = 1
+
+
+class Engine:
+    """`max_model_len` tokens of prompt and answer; `block_size` rows a round; `routes` choose the schedules."""
+
+    def __init__(
+        self, decoder: Decoder, options: EngineOptions, max_model_len: int, kv_cache_dtype: str, eos: tuple[int, ...]
+    ) -> None:
+        self.decoder, self.options, self.max_model_len = decoder, options, max_model_len
+        self.kv_cache_dtype, self.dtype, self.eos_ids = kv_cache_dtype, options.dtype, eos
+        self.routes = decoder.operators.routes
+        self.block_size = decoder.drafter.config.block_size if decoder.drafter else 1
+
+    @property
+    def device(self) -> torch.device:
+        return self.decoder.device
+
+    @classmethod
+    def load(cls, model_dir: Path, options: EngineOptions | None = None) -> "Engine":
+        """Read `model_dir` (Hugging Face layout, drafter under `drafter/` if there is one) onto the device."""
+        options, model_dir = options or EngineOptions(), Path(model_dir)
+        target_config = TargetConfig.from_hf(read_json(model_dir / "config.json"))
+        draft_dir = model_dir / "drafter"
+        draft_config = DraftConfig.from_hf(read_json(draft_dir / "config.json")) if draft_dir.is_dir() else None
+        shape = _Shape.of(target_config, draft_config, options)
+        shape.check_memory()
+        device, dtype = shape.device, shape.dtype
+        target_weights = read_target(model_dir, target_config, device, dtype)
+        draft_weights = read_draft(draft_dir, draft_config, device, dtype) if draft_config else None
+        eos = eos_token_ids(model_dir, target_config)
+        return cls.assemble(shape, target_weights, draft_weights, eos)
+
+    @classmethod
+    def assemble(cls, shape: "_Shape", target_weights, draft_weights, eos: tuple[int, ...]) -> "Engine":
+        """An engine from weights by name, read or made."""
+        operators = Operators(Routes(shape.options.rank))
+        aux = shape.draft.target_layer_ids if shape.draft else ()
+        target = Target(shape.target, target_weights, operators, aux)
+        drafter, draft_cache = None, None
+        if shape.draft:
+            drafter = Drafter(shape.draft, draft_weights, target.embedding, target.head, operators)
+            draft_cache = DraftCache(shape.draft, shape.capacity, shape.dtype, shape.device)
+        cache = PagedCache(shape.target, shape.capacity, shape.page_size, shape.cache_dtype, shape.device)
+        memory = Memory(cache, StatePool(shape.target, shape.device, shape.dtype, ROWS))
+        decoder = Decoder(
+            target, drafter, memory, draft_cache, operators, shape.prefill_chunk, shape.options.context_pipeline
+        )
+        return cls(decoder, shape.options, shape.capacity, shape.kv_cache_dtype, eos)
+
+    def generate(self, request: GenerateRequest) -> Iterator[Prefill | RoundRecord | Finish]:
+        """Events of one request. Raises RuntimeFault; the engine stays usable."""
+        config = self.decoder.target.config
+        if request.speculation != "none" and self.decoder.drafter is None:
+            raise RequestError("the checkpoint has no drafter/ folder; ask for speculation 'none'")
+        generation = Generation(request, self.eos_ids, config.vocab_size, self.max_model_len)
+        return self._events(generation, request)
+
+    def _events(self, generation: Generation, request: GenerateRequest) -> Iterator[Prefill | RoundRecord | Finish]:
+        state = self.decoder.memory.pool.acquire()
+        try:
+            yield self.decoder.prefill(generation, state)
+            while generation.finish is None:
+                if request.cancelled():
+                    generation.finish = "cancelled"
+                    break
+                yield self.decoder.round(generation, state, generation.rows(self.block_size))
+            yield Finish(generation.finish)
+        finally:
+            self.decoder.memory.pool.release(state)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Everything that is decided before a tensor is made."""
+
+    target: TargetConfig
+    draft: DraftConfig | None
+    options: EngineOptions
+    capacity: int
+    page_size: int
+    kv_cache_dtype: str
+
+    @classmethod
+    def of(cls, target: TargetConfig, draft: DraftConfig | None, options: EngineOptions) -> "_Shape":
+        _refuse(options, target, draft)
+        name = options.kv_cache_dtype or options.dtype
+        pages, _ = hybrid_pages(target, draft, CACHE_DTYPES[name], ROWS)
+        limit = options.max_model_len or target.max_position_embeddings
+        return cls(target, draft, options, limit, options.page_size or pages, name)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.options.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return DTYPES[self.options.dtype]
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        return CACHE_DTYPES[self.kv_cache_dtype]
+
+    @property
+    def prefill_chunk(self) -> int:
+        """Tokens per prefill chunk: the budget, cut at a page multiple where a page fits into it."""
+        budget = self.options.prefill_budget
+        return budget // self.page_size * self.page_size or budget
+
+    def check_memory(self) -> None:
+        parts = capacity.required_bytes(
+            self.target, self.draft, self.dtype, self.cache_dtype, self.capacity, self.page_size
+        )
+        capacity.check(parts, capacity.available_bytes(self.device), self.capacity)
+
+
+def _refuse(options: EngineOptions, target: TargetConfig, draft: DraftConfig | None) -> None:
+    if options.dtype not in DTYPES:
+        raise ModelError(f"dtype {options.dtype!r} is unknown; choose from {', '.join(DTYPES)}")
+    if options.kv_cache_dtype is not None and options.kv_cache_dtype not in CACHE_DTYPES:
+        raise ModelError(f"kv_cache_dtype {options.kv_cache_dtype!r} is unknown; choose from {', '.join(CACHE_DTYPES)}")
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError(f"device {options.device!r} was asked for and torch sees no CUDA device; use --device cpu")
+    if options.world_size != 1:
+        raise ModelError(f"tensor-parallel size {options.world_size} is not served; use 1")
+    limit = options.max_model_len
+    if limit is not None and not 2 <= limit <= target.max_position_embeddings:
+        raise ModelError(
+            f"max_model_len {limit} is outside 2..{target.max_position_embeddings}, the checkpoint's positions"
+        )
+    if draft is not None:
+        _refuse_other_draft(target, draft)
+
+
+def _refuse_other_draft(target: TargetConfig, draft: DraftConfig) -> None:
+    """The drafter borrows the target's embedding and head, and reads hidden states behind some of its layers."""
+    for name in ("vocab_size", "hidden_size"):
+        if getattr(draft, name) != getattr(target, name):
+            raise ModelError(f"the drafter's {name} is {getattr(draft, name)}, the target's is {getattr(target, name)}")
+    # The last layer is left out: implementations differ in whether its state is taken before or after the final norm.
+    if not draft.target_layer_ids or not all(0 <= i < target.num_hidden_layers - 1 for i in draft.target_layer_ids):
+        raise ModelError(
+            f"the drafter reads target layers {list(draft.target_layer_ids)}; "
+            f"layers 0 to {target.num_hidden_layers - 2} can be read"
+        )

@@ -1,0 +1,61 @@
+"""Drafting from the request's own history: what followed the longest earlier occurrence of the current suffix.
+
+A *strong* match (`STRONG` tokens or more) replaces all neural drafts by what followed; each such draft is certain
+(q = 1). A *weak* match is used only if the first `AGREE` neural drafts say the same. Those drafts were drawn, so they
+keep their own q: calling them certain would accept them too rarely (with q(A) = q(B) = 0.5 and p(A) = 0.8 the output
+law must stay 0.8). Whether the tail is replaced depends on no draft behind the agreeing ones, so rejection sampling
+stays exact. The number of rows never changes.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from runtime.acceptance import Proposal
+
+STRONG, WEAK, AGREE = 8, 2, 2
+
+
+def continuation(tokens: Sequence[int], count: int) -> tuple[int, list[int]]:
+    """Length of the longest suffix of `tokens` seen before (at most STRONG) and up to `count` tokens that followed it.
+
+    Among occurrences of equal length the latest wins. (0, []) where not even WEAK tokens match.
+    """
+    best, follow = 0, 0
+    last = len(tokens) - 1
+    for end in range(last, 0, -1):
+        # `end` is where the earlier occurrence's continuation would begin.
+        length = 0
+        while length < min(STRONG, end) and tokens[end - 1 - length] == tokens[last - length]:
+            length += 1
+        if length > best:
+            best, follow = length, end
+        if best == STRONG:
+            break
+    if best < WEAK:
+        return 0, []
+    return best, list(tokens[follow : follow + count])
+
+
+def augment(proposal: Proposal, tokens: Sequence[int]) -> Proposal:
+    """`proposal` (batch of one) with the drafts that the history of `tokens` overrides."""
+    length, found = continuation(tokens, len(proposal))
+    if not found:
+        return proposal
+    agreeing = 0 if length >= STRONG else AGREE
+    if proposal.tokens[0, :agreeing].tolist() != found[:agreeing]:
+        return proposal
+    return certain_from(proposal, found, agreeing)
+
+
+def certain_from(proposal: Proposal, found: Sequence[int], first: int) -> Proposal:
+    """Drafts `first` to `len(found)` replaced by `found`, as point masses; the others keep their own q."""
+    if len(found) <= first:
+        return proposal
+    ids, q, drafts = proposal.ids.clone(), proposal.q.clone(), proposal.tokens.clone()
+    tail = torch.tensor(found[first:], device=ids.device)
+    rows = slice(first, first + len(tail))
+    drafts[0, rows] = tail
+    ids[0, rows], q[0, rows] = -1, 0.0
+    ids[0, rows, 0], q[0, rows, 0] = tail, 1.0
+    return Proposal(drafts, ids, q)

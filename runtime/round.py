@@ -1,0 +1,186 @@
+"""One round: draft, verify, accept, commit, inject. And the prefill that comes before the first.
+
+The decoder owns no request; it is handed one. The host waits for the device once per round, to read what was
+accepted. Knows no HTTP, no text, no stopping rule.
+"""
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels import selection
+from runtime import draft, lookup
+from runtime.acceptance import Proposal, accept
+from runtime.cache import DraftCache
+from runtime.clock import PhaseClock
+from runtime.models.drafter import Drafter
+from runtime.models.steps import Memory, PrefillStep, VerifyStep
+from runtime.models.target import Output, Target
+from runtime.operators import Operators
+from runtime.sampling import Distribution, SamplingParams, bad_logits, check_logits, distribution
+from runtime.sequence import Generation, Prefill, RoundRecord, TokenGate
+from runtime.state import RequestState
+
+Context = list[tuple[Tensor, Tensor]]
+
+
+@dataclass
+class Decoder:
+    """Target, drafter and their memory. `context_pipeline`: context K/V of all rows before sampling, not after."""
+
+    target: Target
+    drafter: Drafter | None
+    memory: Memory
+    draft_cache: DraftCache | None
+    operators: Operators
+    prefill_chunk: int
+    context_pipeline: bool = True
+
+    @property
+    def device(self) -> torch.device:
+        return self.target.embedding.device
+
+    @torch.inference_mode()
+    def prefill(self, generation: Generation, state: RequestState) -> Prefill:
+        """Compute the prompt in chunks, inject its context, and draw the first token."""
+        began = time.perf_counter_ns()
+        if self.draft_cache is not None:
+            self.draft_cache.reset()
+        ids = torch.tensor(generation.tokens, device=self.device)
+        for start in range(0, len(ids), self.prefill_chunk):
+            chunk = ids[start : start + self.prefill_chunk]
+            step = PrefillStep(self.target.rotary, start, len(chunk), self.memory, state)
+            output = self.target.prefill(chunk, step)
+            self.inject(generation, self.context(generation, output, start), start, len(chunk))
+        state.select(1)
+        logits = self.target.head(output.hidden[-1:])
+        _, tokens = self.accept(generation, logits, None)
+        emitted = generation.emit(tokens)
+        ended = time.perf_counter_ns()
+        return Prefill(emitted, len(ids), ended - began, ended)
+
+    @torch.inference_mode()
+    def round(self, generation: Generation, state: RequestState, rows: int) -> RoundRecord:
+        """Verify `rows` rows: the bonus token and `rows - 1` drafts. One row is a q1 step, which drafts nothing."""
+        clock, hits, start = PhaseClock(self.device), _hits(self.operators), generation.bonus_position
+        proposal = self.propose(generation, rows - 1) if rows > 1 else None
+        clock.mark()
+        output = self.verify(generation, state, proposal)
+        early = self.context(generation, output, start) if self.context_pipeline else None
+        logits = self.target.head(output.hidden)
+        clock.mark()
+        accepted, tokens = self.accept(generation, logits, proposal)
+        clock.mark()
+        state.select(accepted + 1)
+        context = early if self.context_pipeline else self.context(generation, output, start)
+        self.inject(generation, context, start, accepted + 1)
+        emitted = generation.emit(tokens)
+        clock.mark()
+        return RoundRecord(
+            kind="spec" if rows > 1 else "q1",
+            rows=rows,
+            drafted=rows - 1,
+            accepted=accepted,
+            token_ids=emitted,
+            routes=_routes(hits, _hits(self.operators)),
+            **clock.record(),
+        )
+
+    def propose(self, generation: Generation, drafts: int) -> Proposal:
+        """`drafts` tokens behind the bonus, each with the law it was drawn from."""
+        anchor = torch.tensor(generation.tokens[-1:], device=self.device)
+        start = generation.bonus_position
+        hidden = self.drafter.block(anchor, start, drafts + 1, self.draft_cache.visible())
+        unary, candidates = self.select(self.drafter.unary(hidden), self.drafter.config.selector_top_k)
+        scores = draft.lattice(self.drafter, hidden, unary, candidates, anchor)
+        proposal = draft.walk(scores, candidates, generation.sampling, start)
+        if generation.speculation == "lookup":
+            return lookup.augment(proposal, generation.tokens)
+        return proposal
+
+    def verify(self, generation: Generation, state: RequestState, proposal: Proposal | None) -> Output:
+        """The target over the bonus token and the drafts; writes K/V and one state per row."""
+        ids, start = torch.tensor(generation.tokens[-1:], device=self.device), generation.bonus_position
+        if proposal is not None:
+            ids = torch.cat((ids, proposal.tokens[0]))
+        step = VerifyStep(self.target.rotary, start, len(ids), self.memory, state)
+        return self.target.verify(ids, step)
+
+    def accept(self, generation: Generation, logits: Tensor, proposal: Proposal | None) -> tuple[int, list[int]]:
+        """How many drafts the target accepts, and the tokens that follow from `logits` [R, V]: those and one more."""
+        if generation.gate is not None:
+            logits = _masked(logits, generation.gate, proposal)
+        shortlist = self._shortlist(logits, generation.sampling)
+        accepted, tokens, cut_tie = self._judge(
+            logits, distribution(logits, generation.sampling, shortlist), generation, proposal
+        )
+        if cut_tie:
+            accepted, tokens, _ = self._judge(logits, distribution(logits, generation.sampling), generation, proposal)
+        return accepted, tokens
+
+    def context(self, generation: Generation, output: Output, start: int) -> Context | None:
+        """Context keys and values of all rows of `output`, which begin at position `start`."""
+        if not generation.drafts:
+            return None
+        positions = torch.arange(start, start + output.aux.shape[0], device=self.device)
+        return self.drafter.context(output.aux, positions)
+
+    def inject(self, generation: Generation, context: Context | None, start: int, keep: int) -> None:
+        """Store the first `keep` rows of `context`; rejected rows write nothing."""
+        if generation.drafts:
+            self.draft_cache.store(start, keep, context)
+
+    def select(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The best `k` values and ids [R, k] of `logits` [R, V], in dense tie order."""
+        if k >= logits.shape[-1]:
+            values, ids = torch.sort(logits, -1, descending=True, stable=True)
+            return values, ids
+        values, ids = self._candidates(logits, k)
+        return values[:, :k], ids[:, :k]
+
+    def _candidates(self, logits: Tensor, k: int) -> selection.Candidates:
+        problem = selection.problem_of(logits, k)
+        return self.operators.run("selection", selection.OP, problem, logits, k)
+
+    def _shortlist(self, logits: Tensor, params: SamplingParams) -> selection.Candidates | None:
+        """The top k and the probe behind it, or None where sampling needs the whole vocabulary."""
+        k = 1 if params.greedy else params.top_k
+        return self._candidates(logits, k) if 0 < k < logits.shape[-1] else None
+
+    def _judge(
+        self, logits: Tensor, target: Distribution, generation: Generation, proposal: Proposal | None
+    ) -> tuple[int, list[int], bool]:
+        """Draw, and read the outcome in one transfer: the host waits for the device here."""
+        seed, start = generation.seed_and_start(self.device)
+        target = Distribution(target.ids[None], target.p[None], target.cut_tie)
+        verdict = accept(target, proposal or _nothing(seed), seed, start)
+        flags = torch.stack((check_logits(logits), target.cut_tie)).long()
+        drafts = proposal.tokens[0] if proposal is not None else seed[:0]
+        broken, cut_tie, accepted, token, *drafted = torch.cat(
+            (flags, verdict.accepted, verdict.token, drafts)
+        ).tolist()
+        if broken:
+            raise bad_logits()
+        return accepted, [*drafted[:accepted], token], bool(cut_tie)
+
+
+def _nothing(seed: Tensor) -> Proposal:
+    empty = seed.new_empty(1, 0, 1)
+    return Proposal(empty[..., 0], empty, empty.double())
+
+
+def _masked(logits: Tensor, gate: TokenGate, proposal: Proposal | None) -> Tensor:
+    drafts = proposal.tokens[0].tolist() if proposal is not None else []
+    return logits.masked_fill(~gate.allowed(drafts).to(logits.device), float("-inf"))
+
+
+def _hits(operators: Operators) -> dict[tuple[str, str], int]:
+    return {(row["operator"], row["schedule"]): row["hits"] for row in operators.routes.counters()}
+
+
+def _routes(before: dict[tuple[str, str], int], after: dict[tuple[str, str], int]) -> tuple[tuple[str, str, int], ...]:
+    """What ran between two readings, as (operator, schedule, runs)."""
+    runs = ((*key, hits - before.get(key, 0)) for key, hits in after.items())
+    return tuple(run for run in runs if run[2])

@@ -1,0 +1,157 @@
+"""One request as it grows: its tokens, its stopping rules, and the records that leave the engine.
+
+Knows no models and no memory. Position i holds `tokens[i]`; the last token is the *bonus*: it is
+known, and its keys, values and state are not computed yet.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from runtime.errors import CapacityError, RequestError
+from runtime.noise import signed
+from runtime.sampling import SamplingParams
+
+SPECULATION = ("dflash", "lookup", "none")
+
+
+class TokenGate(Protocol):
+    """Which tokens a grammar allows; called once per round."""
+
+    def allowed(self, drafts: Sequence[int]) -> Tensor:
+        """Bool [len(drafts) + 1, V]: row i after the emitted tokens and the first i drafts.
+
+        A row behind a draft that is not allowed itself may hold anything.
+        """
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        """These tokens were emitted."""
+
+
+@dataclass(frozen=True)
+class GenerateRequest:
+    """`eos_ids` None means the checkpoint's own, () means none. `max_tokens` None means up to capacity.
+
+    `speculation` is `dflash`, `lookup` (DFlash with n-gram drafts from the request's own history) or `none`.
+    """
+
+    prompt_ids: Sequence[int]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int | None = None
+    eos_ids: Sequence[int] | None = None
+    gate: TokenGate | None = None
+    cancelled: Callable[[], bool] = lambda: False
+    speculation: str = "dflash"
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """The prompt was computed and its first `token_ids` drawn. Nanoseconds; `ended_ns` is a monotonic stamp."""
+
+    token_ids: tuple[int, ...]
+    num_prompt_tokens: int
+    prefill_ns: int
+    ended_ns: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round. `token_ids` left the engine; `accepted` drafts may reach beyond them where the sequence ended.
+
+    `routes` lists (operator, schedule, runs) of this round. On CUDA draft, verify and sample are device times, the
+    rest is the host's; `total_ns` is the host's from start to end.
+    """
+
+    kind: str
+    rows: int
+    drafted: int
+    accepted: int
+    token_ids: tuple[int, ...]
+    draft_ns: int
+    verify_ns: int
+    sample_ns: int
+    commit_ns: int
+    total_ns: int
+    ended_ns: int
+    routes: tuple[tuple[str, str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Finish:
+    """`reason` is `stop` (end of sequence), `length` (max_tokens or capacity) or `cancelled`."""
+
+    reason: str
+
+
+class Generation:
+    """Tokens of one request and why it ended (`finish`), if it did."""
+
+    def __init__(self, request: GenerateRequest, eos_ids: Sequence[int], vocab_size: int, max_model_len: int) -> None:
+        _check(request, vocab_size, max_model_len)
+        self.tokens = [int(token) for token in request.prompt_ids]
+        self.num_prompt_tokens = len(self.tokens)
+        self.sampling, self.gate, self.speculation = request.sampling, request.gate, request.speculation
+        room = max_model_len - self.num_prompt_tokens
+        self.end = self.num_prompt_tokens + min(room, room if request.max_tokens is None else request.max_tokens)
+        self.max_model_len = max_model_len
+        self.eos_ids = frozenset(eos_ids if request.eos_ids is None else request.eos_ids)
+        self.finish: str | None = None
+
+    @property
+    def bonus_position(self) -> int:
+        return len(self.tokens) - 1
+
+    @property
+    def drafts(self) -> bool:
+        return self.speculation != "none"
+
+    def seed_and_start(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The noise key and the bonus position, int64 [1] each: the first drawn token stands one behind `start`."""
+        seed = torch.tensor([signed(self.sampling.seed)], device=device)
+        return seed, torch.tensor([self.bonus_position], device=device)
+
+    def rows(self, block_size: int) -> int:
+        """Rows of the next verification: a whole block, fewer near capacity, one (q1) at its end or undrafted.
+
+        Row i yields the token at `bonus_position + 1 + i`, which must lie below `max_model_len`.
+        """
+        if not self.drafts:
+            return 1
+        return min(block_size, self.max_model_len - 1 - self.bonus_position)
+
+    def emit(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Append tokens up to and including the one that ends the sequence; returns those appended."""
+        taken = []
+        for token in tokens:
+            taken.append(token)
+            if token in self.eos_ids:
+                self.finish = "stop"
+            elif len(self.tokens) + len(taken) >= self.end:
+                self.finish = "length"
+            if self.finish:
+                break
+        self.tokens.extend(taken)
+        if self.gate is not None:
+            self.gate.advance(taken)
+        return tuple(taken)
+
+
+def _check(request: GenerateRequest, vocab_size: int, max_model_len: int) -> None:
+    count = len(request.prompt_ids)
+    if not count:
+        raise RequestError("the prompt is empty; at least one token is needed")
+    if count >= max_model_len:
+        raise CapacityError(
+            f"the prompt has {count} tokens; with max_model_len {max_model_len} at most {max_model_len - 1} fit"
+        )
+    wrong = next((token for token in request.prompt_ids if not 0 <= token < vocab_size), None)
+    if wrong is not None:
+        raise RequestError(f"prompt token {wrong} is outside the vocabulary of {vocab_size}")
+    if request.max_tokens is not None and request.max_tokens < 1:
+        raise RequestError(f"max_tokens is {request.max_tokens}; at least one token is generated")
+    if request.speculation not in SPECULATION:
+        raise RequestError(f"speculation is {request.speculation!r}; it is one of {', '.join(SPECULATION)}")
