@@ -97,11 +97,11 @@ def _started(plan: LeasePlan) -> Iterator[Cluster]:
     import ray
 
     with open_inventory(plan.inventory) as inventory:
-        resources = {device_resource(device.uuid): 1 for device in inventory.devices()}
+        resources = {device_resource(device.uuid): 1.0 for device in inventory.devices()}
     with _session_folder() as folder:
         try:
             with _silence():
-                context = ray.init(
+                ray.init(
                     address="local",  # even where RAY_ADDRESS names a cluster
                     num_cpus=1,
                     num_gpus=0,
@@ -114,7 +114,7 @@ def _started(plan: LeasePlan) -> Iterator[Cluster]:
                 )
         except Exception as error:
             raise WorldError(f"Ray did not start ({_first_line(error)}); its logs were in {folder}.") from error
-        yield Cluster(True, context.address_info["address"])
+        yield Cluster(True, ray.get_runtime_context().gcs_address)
 
 
 @contextlib.contextmanager
@@ -140,10 +140,10 @@ def _joined(address: str) -> Iterator[Cluster]:
     _probe(address)
     try:
         with _silence():
-            context = ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
         raise WorldError(f"lease.ray_address={address}: Ray refused us ({_first_line(error)}).") from error
-    yield Cluster(False, context.address_info["address"])
+    yield Cluster(False, address)
 
 
 def _probe(address: str) -> None:
@@ -176,7 +176,8 @@ def place(cluster: Cluster, plan: LeasePlan, uuids: Sequence[str], deadline: flo
     import ray
     from ray.util import placement_group
 
-    resources, names_devices = _wanted(plan, uuids, ray.cluster_resources())
+    there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    resources, names_devices = _wanted(plan, uuids, there)
     group = placement_group([resources], strategy="STRICT_PACK")
     placement = Placement(group, resources, names_devices)
     if not group.wait(max(_PLACE_S if cluster.private else 1.0, deadline - time.monotonic())):

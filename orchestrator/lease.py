@@ -13,7 +13,7 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -52,16 +52,24 @@ class Lease:
     def uuids(self) -> tuple[str, ...]:
         return tuple(device.uuid for device in self.devices)
 
-    def release(self, folder: LockFolder, inventory: Inventory, processes: Iterable[Process]) -> tuple[str, ...]:
-        """Prove the devices idle, mark those that are not, unlock all; returns one sentence for each marked device.
+    def unreturned(self, inventory: Inventory, processes: Iterable[Process]) -> dict[str, str]:
+        """What is still in the way on each device after a bounded wait; empty when all are idle again.
 
         `processes` are all that ran on the lease.
         """
+        ran = tuple(processes)
+        deadline = time.monotonic() + RETURN_S
+        while (found := self._faults(inventory, alive(ran))) and time.monotonic() < deadline:
+            time.sleep(_TRY_S)
+        return found
+
+    def release(self, folder: LockFolder, inventory: Inventory, processes: Iterable[Process]) -> tuple[str, ...]:
+        """Prove the devices idle, mark those that are not, unlock all; returns one sentence for each marked device."""
+        ran = tuple(processes)
         try:
-            faults = _until_idle(lambda: self._faults(inventory, alive(processes)))
+            faults = self.unreturned(inventory, ran)
             for uuid, reason in faults.items():
-                mark = Mark(reason, alive(processes), boot_id(), _now(), str(self.holder))
-                folder.set_mark(uuid, mark)
+                folder.set_mark(uuid, Mark(reason, alive(ran), boot_id(), _now(), str(self.holder)))
             return tuple(faults.values())
         finally:
             close_all(self.fds)
@@ -148,13 +156,6 @@ def _fault(inventory: Inventory, device: Device, limit_bytes: int | None) -> str
     if used is not None and limit_bytes is not None and used > limit_bytes:
         return f"{_name(device)} has {used >> 20} MiB in use by nobody visible (idle is up to {limit_bytes >> 20} MiB)"
     return ""
-
-
-def _until_idle(faults: Callable[[], dict[str, str]]) -> dict[str, str]:
-    deadline = time.monotonic() + RETURN_S
-    while (found := faults()) and time.monotonic() < deadline:
-        time.sleep(_TRY_S)
-    return found
 
 
 def pick(folder: LockFolder, inventory: Inventory, plan: LeasePlan) -> tuple[Device, ...]:

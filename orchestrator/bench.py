@@ -1,0 +1,152 @@
+"""Sends the requests of one startup, each to the right server with the right arm, and makes records of them.
+
+Between the two requests of a pair stand only what the second one needs: counters, cache reset, arm. Parsing waits until
+both are over. Knows running servers, the adapter and the client; nothing of leases, Ray or the store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from campaigns.errors import ServerFailed
+from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, Step
+from campaigns.records import Reason, Request
+from orchestrator.adapters import Adapter
+from orchestrator.client import Call, Client, parse
+from orchestrator.exchange import Exchange, Recording
+from orchestrator.observe import Context, observe
+from orchestrator.serving import RunningServer
+from orchestrator.stream import read
+
+_DEATH_S = 1.0  # how long a process may take to be seen dead after its connection broke
+_BROKEN = ("closed", "reset", "refused")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Whose requests these are."""
+
+    campaign_id: str
+    startup: int
+    number: int
+
+
+@dataclass(frozen=True)
+class _Order:
+    """One request, complete but for what is known only when it is sent."""
+
+    role: Role
+    key: PairKey
+    phase: Phase
+    order_in_pair: int | None
+    max_tokens: int
+    block_attempt: int
+
+
+@dataclass(frozen=True)
+class _Taken:
+    order: _Order
+    recording: Recording | None  # None when the server failed before the request could be sent
+    position: int
+    counters: Mapping[str, int]
+    fault: str = ""  # what the server did wrong beside the stream
+    died: bool = False
+
+
+class Bench:
+    """`servers` maps each role that can be measured now to its server; the same one twice where it serves both."""
+
+    def __init__(self, plan: CampaignPlan, adapter: Adapter, client: Client, attempt: Attempt) -> None:
+        self.servers: Mapping[Role, RunningServer] = {}
+        self._plan, self._adapter, self._client, self._attempt = plan, adapter, client, attempt
+
+    def warm(
+        self, block: Block, count: int, roles: Sequence[Role], max_tokens: int, block_attempt: int
+    ) -> list[Request]:
+        """`count` requests per role, the roles taking turns."""
+        key = PairKey(block.startup, block.fixture, block.seed, 0)
+        return self._run([_Order(role, key, Phase.WARMUP, None, max_tokens, block_attempt) for role in roles] * count)
+
+    def run(self, steps: Sequence[Step], max_tokens: int, block_attempt: int) -> list[Request]:
+        """Usually the two of a pair; ends early when the server died."""
+        return self._run(
+            [_Order(s.role, s.key, Phase.MEASURE, s.order_in_pair, max_tokens, block_attempt) for s in steps]
+        )
+
+    def _run(self, orders: Sequence[_Order]) -> list[Request]:
+        bodies = [self._body(order) for order in orders]
+        taken: list[_Taken] = []
+        for order, (path, body) in zip(orders, bodies, strict=True):
+            taken.append(self._take(order, path, body))
+            if taken[-1].died:
+                break
+        return [self._request(each) for each in taken]
+
+    def _body(self, order: _Order) -> tuple[str, bytes]:
+        fixture, model = self._plan.fixture(order.key.fixture), self.servers[order.role].model
+        return self._adapter.body(fixture, order.key.seed, order.max_tokens, self._plan.sampling, model)
+
+    def _take(self, order: _Order, path: str, body: bytes) -> _Taken:
+        """A server that fails between requests makes a failed request, not an exception: its partner is kept."""
+        server, client = self.servers[order.role], self._plan.client
+        position = server.position
+        server.position += 1
+        recording: Recording | None = None
+        try:
+            self._adapter.reset_cache(server.base_url)
+            self._adapter.select(server.base_url, self._plan.arm(order.role))
+            before = self._adapter.counters(server.base_url)
+            recording = self._client.record(Call(server.base_url, path, body, client.timeout_s, client.keep_alive))
+            if recording.outcome in _BROKEN and (death := _death(server)):
+                return _Taken(order, recording, position, {}, death, died=True)
+            after = None if before is None else self._adapter.counters(server.base_url)
+            return _Taken(order, recording, position, _difference(before, after))
+        except ServerFailed as error:
+            death = _death(server)
+            return _Taken(order, recording, position, {}, death or str(error), died=bool(death))
+
+    def _request(self, taken: _Taken) -> Request:
+        order, exchange = taken.order, _exchange(taken)
+        context = Context(
+            campaign_id=self._attempt.campaign_id,
+            startup=self._attempt.startup,
+            startup_attempt=self._attempt.number,
+            key=order.key,
+            block_attempt=order.block_attempt,
+            role=order.role,
+            arm=self._plan.arm(order.role).name,
+            phase=order.phase,
+            position=taken.position,
+            order_in_pair=order.order_in_pair,
+            max_tokens=order.max_tokens,
+            counters=taken.counters,
+        )
+        return observe(exchange, read(exchange.events), context)
+
+
+def _exchange(taken: _Taken) -> Exchange:
+    """The answer, or why there is none. A complete answer stays one whatever the server did afterwards."""
+    if taken.recording is None:
+        now_ns = time.monotonic_ns()
+        reason = Reason.SERVER_DIED if taken.died else Reason.HTTP_ERROR
+        return Exchange(now_ns, now_ns, now_ns, None, (), reason, taken.fault)
+    exchange = parse(taken.recording)
+    if taken.died and exchange.failure is not None:
+        return replace(exchange, failure=Reason.SERVER_DIED, message=f"{exchange.message}. {taken.fault}")
+    return exchange
+
+
+def _difference(before: Mapping[str, int] | None, after: Mapping[str, int] | None) -> dict[str, int]:
+    """Zeros are kept: a schedule without a hit is what a reader looks for. Empty where the server has no counters."""
+    if before is None or after is None:
+        return {}
+    return {name: hits - before.get(name, 0) for name, hits in after.items()}
+
+
+def _death(server: RunningServer) -> str:
+    deadline = time.monotonic() + _DEATH_S
+    while not (death := server.death()) and server.tree and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return death

@@ -1,0 +1,167 @@
+"""One running server that can be asked: started as a tree of processes, or attached to, and ready when it says so.
+
+Knows the adapter's launch command and the readiness path; nothing of arms' meaning, leases or records.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from campaigns.errors import ServerFailed
+from campaigns.plan import Arm, Role, ServerPlan
+from campaigns.records import Process
+from orchestrator.adapters import Adapter
+from orchestrator.adapters.control import ask_json
+from orchestrator.process import ServerTree
+
+_PROBE_S = 0.1
+_ANSWER_S = 5.0
+_MANY_CPUS = 4  # from here on the client has a CPU to itself
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What every server of a lease stands on."""
+
+    environment: Mapping[str, str]  # the launcher's, with the leased devices alone visible
+    lock_fds: tuple[int, ...]
+    cpus: tuple[int, ...]  # empty: all
+    workdir: Path
+
+
+def split_cpus() -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """CPUs of (servers, client). A host with few CPUs shares them: a server loses more by it than the client gains."""
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    return (cpus[:-1], cpus[-1:]) if len(cpus) >= _MANY_CPUS else ((), ())
+
+
+def server_environment(launcher: Mapping[str, str], visibility: Mapping[str, str], cpus: int | None) -> dict[str, str]:
+    """The launcher's environment without Ray's part, plus the devices; `cpus` sets the threads of a CPU server.
+
+    The launcher's own thread counts win. Without them a library would take every CPU, the client's included.
+    """
+    kept = {name: value for name, value in launcher.items() if not name.startswith("RAY_")}
+    threads = {} if cpus is None else dict.fromkeys(_THREADS, str(cpus))
+    return {**threads, **kept, **visibility}
+
+
+class RunningServer:
+    """Starts on construction, is ready after `await_ready`. `role` is None where it serves both arms."""
+
+    def __init__(self, adapter: Adapter, plan: ServerPlan, arms: Sequence[Arm], role: Role | None, ground: Ground):
+        self.role = role
+        self.position = 0  # requests sent so far in this life
+        self.model = plan.model  # as the server names it, once it is ready
+        self._plan = plan
+        self._folder = ground.workdir / (role.value if role else "server")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        port = _free_port()
+        launch = adapter.launch(plan, tuple(arms), port, self._folder)
+        self.base_url = f"http://127.0.0.1:{port}" if launch else plan.base_url
+        self.command = tuple(launch.argv) if launch else ()
+        self.environment = {**ground.environment, **launch.env} if launch else {}
+        self.tree: ServerTree | None = None
+        self.ready_ns: int | None = None
+        if launch:
+            with _on_cpus(ground.cpus):
+                self.tree = ServerTree(
+                    self.command,
+                    self.environment,
+                    self._folder,
+                    self.log_path,
+                    keep_fds=ground.lock_fds,
+                    grace_s=plan.stop_grace_s,
+                )
+
+    @property
+    def log_path(self) -> Path:
+        return self._folder / "server.log"
+
+    def await_ready(self) -> None:
+        """Until GET ready_path answers 200. Raises ServerFailed at once when the server exits, else at the deadline."""
+        deadline = time.monotonic() + self._plan.ready_timeout_s
+        said = "it did not answer"
+        while time.monotonic() < deadline:
+            self.require_alive()
+            said = _get(self.base_url + self._plan.ready_path, min(_ANSWER_S, deadline - time.monotonic() + 0.1))
+            if not said:
+                self.ready_ns = time.monotonic_ns()
+                self.model = _served_name(self.base_url, self._plan.model)
+                return
+            time.sleep(_PROBE_S)
+        raise ServerFailed(
+            f"{self.base_url}{self._plan.ready_path} was not ready within {self._plan.ready_timeout_s:g} s ({said}). "
+            f"Raise server.ready_timeout_s, or see {self._log_or_url()}.{self._tail()}"
+        )
+
+    def require_alive(self) -> None:
+        if death := self.death():
+            raise ServerFailed(death)
+
+    def death(self) -> str:
+        """One sentence when the server's first process has ended, with the end of its log; else nothing."""
+        code = None if self.tree is None else self.tree.exit_code
+        if code is None:
+            return ""
+        how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
+        return f"The server {how}; see {self._log_or_url()}.{self._tail()}"
+
+    def processes(self) -> tuple[Process, ...]:
+        return self.tree.processes() if self.tree else ()
+
+    def stop(self) -> tuple[Process, ...]:
+        """Survivors of the tree; a server that we did not start is left alone."""
+        return self.tree.stop() if self.tree else ()
+
+    def _log_or_url(self) -> str:
+        return str(self.log_path) if self.tree else self.base_url
+
+    def _tail(self) -> str:
+        tail = self.tree.log_tail() if self.tree else ""
+        return f" Its log ends:\n{tail}" if tail else ""
+
+
+def _served_name(base_url: str, asked: str) -> str:
+    """What a request must call the model: `asked` where the server lists it, else the first name that it lists."""
+    answer = ask_json(base_url, "GET", "/v1/models")
+    listed = answer.get("data") if isinstance(answer, dict) else None
+    names = [str(entry["id"]) for entry in listed or () if isinstance(entry, dict) and "id" in entry]
+    return asked if asked in names or not names else names[0]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _get(url: str, timeout_s: float) -> str:
+    """Nothing when the answer is 200, else what was wrong."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s) as answer:
+            return "" if answer.status == 200 else f"HTTP {answer.status}"
+    except urllib.error.HTTPError as error:
+        return f"HTTP {error.code}"
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "reason", error))
+
+
+@contextmanager
+def _on_cpus(cpus: Sequence[int]) -> Iterator[None]:
+    """What this thread starts meanwhile inherits the CPUs."""
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cpus or before)
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,256 @@
+"""The test stand of one startup: lease, servers, client and sampler of one host, in one process.
+
+Runs inside a Ray actor and knows nothing of Ray. Every public method is called by one
+driver, one after the other; only `stop` may come while another is at work, and ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from campaigns.errors import IdentityMismatch, NoDevice, ServerFailed
+from campaigns.plan import Arm, Block, CampaignPlan, Fixture, Role, StartupMode, Step, first_role
+from campaigns.records import DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
+from orchestrator.adapters import open_adapter
+from orchestrator.bench import Attempt, Bench
+from orchestrator.client import Client
+from orchestrator.devices import CpuInventory, chosen, open_inventory
+from orchestrator.lease import Lease, acquire, name_holder, pick_patiently
+from orchestrator.locks import LockFolder
+from orchestrator.process import boot_id
+from orchestrator.serving import Ground, RunningServer, server_environment, split_cpus
+
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|APIKEY|API_KEY|ACCESS_KEY|PRIVATE_KEY", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a stand is there for. `environment` is the launcher's: the servers inherit it."""
+
+    plan: CampaignPlan
+    campaign_id: str
+    startup: int
+    attempt: int
+    workdir: Path
+    holder: str
+    environment: Mapping[str, str]
+
+
+class Stand:
+    def __init__(self, assignment: Assignment) -> None:
+        _require_full_priority()
+        self._assignment, self._plan = assignment, assignment.plan
+        self._inventory = open_inventory(self._plan.lease.inventory)
+        self._folder = LockFolder(self._plan.lease.lock_dir)
+        self._adapter = open_adapter(self._plan.server.adapter)
+        server_cpus, client_cpus = split_cpus()
+        self._server_cpus = server_cpus
+        self._client = Client(client_cpus)
+        attempt = Attempt(assignment.campaign_id, assignment.startup, assignment.attempt)
+        self._bench = Bench(self._plan, self._adapter, self._client, attempt)
+        self._lease: Lease | None = None
+        self._servers: list[RunningServer] = []
+        self._ran: dict[int, Process] = {}  # every process that ever ran on the lease
+        self._at_work = threading.RLock()
+        self._stopping = False
+
+    # -- lease -------------------------------------------------------------------------------------------------------
+
+    def acquire(self, uuids: Sequence[str], wait_s: float) -> tuple[str, ...]:
+        """Lock these devices, or those that the plan asks for on this host, and prove them idle."""
+        deadline = time.monotonic() + wait_s
+        if uuids:
+            devices = chosen(self._inventory.devices(), (), uuids)
+        else:
+            devices = pick_patiently(self._folder, self._inventory, self._plan.lease, deadline)
+        holder = name_holder(self._assignment.holder)
+        ours = self._plan.server.adapter != "attach"  # an attached server runs on the devices already
+        self._lease = acquire(
+            self._folder, self._inventory, devices, holder, max(0.0, deadline - time.monotonic()), idle=ours
+        )
+        return self._lease.uuids
+
+    # -- server lives ------------------------------------------------------------------------------------------------
+
+    def start(self) -> Startup:
+        with self._at_work:
+            return self._start(self._first_lives())
+
+    def activate(self, role: Role) -> Startup:
+        """End the running life, wait until its memory has come back, start the other arm's on the same lease."""
+        with self._at_work:
+            assert self._lease is not None
+            survivors = self._stop_servers()
+            if faults := self._lease.unreturned(self._inventory, (*survivors, *self._ran.values())):
+                raise ServerFailed(f"The {role.other} life did not end cleanly: {'; '.join(faults.values())}.")
+            return self._start({role: (self._plan.arm(role),)})
+
+    def _first_lives(self) -> dict[Role | None, tuple[Arm, ...]]:
+        """Which arms each server life serves; one life without a role serves both."""
+        plan = self._plan
+        if plan.startup_mode is StartupMode.SWITCH:
+            return {None: (plan.control, plan.candidate)}
+        if plan.startup_mode is StartupMode.CO_RESIDENT:
+            return {role: (plan.arm(role),) for role in Role}
+        first = first_role(plan.seed, "sequential", self._assignment.startup)
+        return {first: (plan.arm(first),)}
+
+    def _start(self, lives: Mapping[Role | None, tuple[Arm, ...]]) -> Startup:
+        created_utc = _now()
+        for role, arms in lives.items():
+            if self._stopping:
+                raise ServerFailed("The startup was stopped while it started.")
+            self._servers.append(RunningServer(self._adapter, self._plan.server, arms, role, self._ground()))
+        for server in self._servers:
+            server.await_ready()
+        self._bench.servers = {role: self._server_of(role) for role in Role if role in lives or None in lives}
+        return self._record(created_utc)
+
+    def _ground(self) -> Ground:
+        assert self._lease is not None
+        on_cpu = isinstance(self._inventory, CpuInventory)
+        threads = (len(self._server_cpus) or max(1, len(os.sched_getaffinity(0)) - 1)) if on_cpu else None
+        visibility = self._inventory.visibility(self._lease.uuids)
+        environment = server_environment(self._assignment.environment, visibility, threads)
+        return Ground(environment, self._lease.fds, self._server_cpus, self._assignment.workdir)
+
+    def _server_of(self, role: Role) -> RunningServer:
+        return next(server for server in self._servers if server.role in (role, None))
+
+    def _record(self, created_utc: str) -> Startup:
+        assert self._lease is not None
+        return Startup(
+            campaign_id=self._assignment.campaign_id,
+            startup=self._assignment.startup,
+            attempt=self._assignment.attempt,
+            role=self._servers[0].role if len(self._servers) == 1 else None,
+            created_utc=created_utc,
+            boot_id=boot_id(),
+            host=socket.gethostname(),
+            device_uuids=self._lease.uuids,
+            processes=self._processes(),
+            ready_ns=max(server.ready_ns or 0 for server in self._servers),
+            identity=self._identity(),
+            environment=_disclosed({name: value for s in self._servers for name, value in s.environment.items()}),
+            command=tuple(word for server in self._servers for word in server.command),
+        )
+
+    def _processes(self) -> tuple[Process, ...]:
+        now = tuple(process for server in self._servers for process in _named(server))
+        self._ran.update({process.pid: process for process in now})
+        return now
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def token_ids(self, fixtures: Sequence[Fixture]) -> dict[str, tuple[int, ...] | None]:
+        with self._at_work:
+            return {fixture.id: self._ids_of(fixture) for fixture in fixtures}
+
+    def _ids_of(self, fixture: Fixture) -> tuple[int, ...] | None:
+        answers = [self._adapter.tokenize(server.base_url, fixture, server.model) for server in self._servers]
+        if any(ids != answers[0] for ids in answers):
+            raise IdentityMismatch(f"fixture {fixture.id}: the two servers do not give the same token ids")
+        return answers[0]
+
+    def capacity(self) -> int | None:
+        with self._at_work:
+            lengths = [self._adapter.max_model_len(server.base_url) for server in self._servers]
+            return min((length for length in lengths if length is not None), default=None)
+
+    def identity(self) -> dict[str, Any]:
+        with self._at_work:
+            return self._identity()
+
+    def _identity(self) -> dict[str, Any]:
+        """One identity of all servers: lists joined; a value in which two servers differ names both."""
+        merged: dict[str, Any] = {}
+        for server in self._servers:
+            for name, value in self._adapter.identity(server.base_url).items():
+                if name not in merged:
+                    merged[name] = value
+                elif isinstance(value, list):
+                    merged[name] = [*merged[name], *(entry for entry in value if entry not in merged[name])]
+                elif value != merged[name]:
+                    merged[name] = f"{merged[name]} | {value}"
+        return merged
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def warm(
+        self, block: Block, count: int, roles: Sequence[Role], max_tokens: int, block_attempt: int
+    ) -> list[Request]:
+        with self._at_work:
+            return self._bench.warm(block, count, roles, max_tokens, block_attempt)
+
+    def run(self, steps: Sequence[Step], max_tokens: int, block_attempt: int) -> list[Request]:
+        with self._at_work:
+            return self._bench.run(steps, max_tokens, block_attempt)
+
+    def samples(self) -> list[DeviceSample]:
+        return []
+
+    # -- end ---------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> StartupEnd:
+        """TERM, wait, KILL, scan, idle proof, unlock. Ends a request in flight by ending its server."""
+        self._stopping = True
+        survivors = self._stop_servers()  # before the lock: whoever holds it may be waiting for a server
+        with self._at_work:
+            survivors += tuple(process for process in self._stop_servers() if process not in survivors)
+            self._client.close()
+            return self._release(survivors)
+
+    def _stop_servers(self) -> tuple[Process, ...]:
+        self._processes()
+        servers = list(self._servers)
+        survivors = tuple(process for server in servers for process in server.stop())
+        self._servers = [server for server in self._servers if server not in servers]
+        self._bench.servers = {}
+        return survivors
+
+    def _release(self, survivors: tuple[Process, ...]) -> StartupEnd:
+        lease, self._lease = self._lease, None
+        faults: tuple[str, ...] = ()
+        if lease is not None:
+            faults = lease.release(self._folder, self._inventory, (*self._ran.values(), *survivors))
+        if faults or survivors:
+            return StartupEnd(StartupStatus.FAILED, _now(), Reason.SURVIVORS, "; ".join(faults), survivors=survivors)
+        return StartupEnd(StartupStatus.COMPLETE, _now())
+
+
+def _named(server: RunningServer) -> tuple[Process, ...]:
+    """Roles tell two servers apart: `control server`, `candidate child` …"""
+    prefix = f"{server.role} " if server.role else ""
+    return tuple(replace(process, role=f"{prefix}{process.role}") for process in server.processes())
+
+
+def _require_full_priority() -> None:
+    """A server inherits its actor's priority. Ray's workers run at nice 15 unless the cluster was told otherwise."""
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    if nice <= 0:
+        return
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    except PermissionError:
+        raise NoDevice(
+            f"Ray's workers run at nice {nice} here and a server would inherit that: start the cluster with "
+            "RAY_worker_niceness=0 in its environment."
+        ) from None
+
+
+def _disclosed(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment as it may be stored: values of what looks like a secret are left out."""
+    return {name: "(not recorded)" if _SECRET.search(name) else value for name, value in sorted(environment.items())}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

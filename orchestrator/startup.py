@@ -1,0 +1,218 @@
+"""One startup: an actor on the leased host that owns locks, servers and client, and the driver's handle on it.
+
+The actor dies with its raylet, its servers die with it (orchestrator.reaper), and the locks outlive it until the last
+of their processes is gone. The handle turns every way in which an actor can be lost into a ServerFailed; what the
+actor raises crosses as itself. Which requests to send, and what to store, is the driver's business.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from campaigns.errors import CampaignError, LeaseTimeout, ServerFailed
+from campaigns.plan import Block, CampaignPlan, Fixture, Role, Step
+from campaigns.records import DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
+from orchestrator.cluster import Cluster, Placement, place
+from orchestrator.devices import open_inventory
+from orchestrator.lease import RETURN_S, pick_patiently
+from orchestrator.locks import LockFolder
+from orchestrator.process import alive, die_with_parent
+from orchestrator.stand import Assignment, Stand
+
+T = TypeVar("T")
+_ANSWER_S = 60.0  # beyond what a call may take by itself
+_STOP_S = 60.0
+
+
+class StandActor(Stand):
+    """The stand as Ray runs it: its parent is the raylet, whose death it would otherwise survive."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        die_with_parent()
+        super().__init__(assignment)
+
+
+class StartupHandle:
+    """The driver's side. A context manager: leaving it stops the startup and gives the lease back."""
+
+    def __init__(self, plan: CampaignPlan, cluster: Cluster, placement: Placement, actor: Any) -> None:
+        self._plan, self._cluster, self._placement, self._actor = plan, cluster, placement, actor
+        self._uuids: tuple[str, ...] = ()
+        self._processes: tuple[Process, ...] = ()
+        self._end: StartupEnd | None = None
+
+    @classmethod
+    def lease(
+        cls,
+        cluster: Cluster,
+        plan: CampaignPlan,
+        campaign_id: str,
+        startup: int,
+        attempt: int,
+        workdir: Path,
+        holder: str = "",
+    ) -> Self:
+        """Hold the devices, proven idle. Waits at most `plan.lease.wait_s`; LeaseTimeout names the holder."""
+        deadline = time.monotonic() + plan.lease.wait_s
+        name = holder or f"campaign {campaign_id}, startup {startup}"
+        assignment = Assignment(plan, campaign_id, startup, attempt, workdir.resolve(), name, dict(os.environ))
+        while True:
+            uuids = _picked(plan, deadline) if cluster.private else ()
+            placement = place(cluster, plan.lease, uuids, deadline)
+            handle = cls(plan, cluster, placement, _spawn(placement, assignment))
+            try:
+                handle._acquire(uuids, max(0.0, deadline - time.monotonic()))
+                return handle
+            except BaseException as error:
+                handle._discard()
+                lost_race = isinstance(error, LeaseTimeout) and time.monotonic() < deadline
+                if not lost_race:
+                    raise
+
+    def _acquire(self, uuids: Sequence[str], wait_s: float) -> None:
+        self._uuids = self._ask("acquire", uuids, wait_s, timeout_s=wait_s + _ANSWER_S)
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        return self._uuids
+
+    def start(self) -> Startup:
+        """Servers up and ready, calibration done."""
+        return self._note(self._ask("start", timeout_s=self._start_s))
+
+    def activate(self, role: Role) -> Startup:
+        """Sequential mode: end the running life and start the other arm's."""
+        return self._note(self._ask("activate", role, timeout_s=self._start_s + self._stop_s))
+
+    def token_ids(self, fixtures: Sequence[Fixture]) -> dict[str, tuple[int, ...] | None]:
+        answer: dict[str, tuple[int, ...] | None] = self._ask(
+            "token_ids", tuple(fixtures), timeout_s=_ANSWER_S * (1 + len(fixtures))
+        )
+        return answer
+
+    def capacity(self) -> int | None:
+        """Tokens of the longest sequence; None where the server does not say."""
+        answer: int | None = self._ask("capacity")
+        return answer
+
+    def warm(
+        self, block: Block, count: int, roles: Sequence[Role], max_tokens: int, block_attempt: int
+    ) -> list[Request]:
+        answer: list[Request] = self._ask("warm", block, count, tuple(roles), max_tokens, block_attempt, timeout_s=None)
+        return answer
+
+    def run(self, steps: Sequence[Step], max_tokens: int, block_attempt: int) -> list[Request]:
+        """Fewer requests than steps come back when the server died: the last one says so."""
+        answer: list[Request] = self._ask("run", tuple(steps), max_tokens, block_attempt, timeout_s=None)
+        return answer
+
+    def identity(self) -> dict[str, Any]:
+        answer: dict[str, Any] = self._ask("identity")
+        return answer
+
+    def samples(self) -> list[DeviceSample]:
+        """Device samples since the last call."""
+        answer: list[DeviceSample] = self._ask("samples")
+        return answer
+
+    def stop(self) -> StartupEnd:
+        """End the servers, prove the devices idle, unlock. A lost actor is an end too; later calls repeat it."""
+        if self._end is None:
+            try:
+                self._end = self._ask("stop", timeout_s=self._stop_s)
+            except CampaignError as error:
+                self._end = self._lost_end(str(error))
+            finally:
+                self._discard()
+        return self._end
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def _start_s(self) -> float:
+        return 2 * self._plan.server.ready_timeout_s + self._plan.calibrate_s + _ANSWER_S
+
+    @property
+    def _stop_s(self) -> float:
+        return 2 * (self._plan.server.stop_grace_s + RETURN_S) + _STOP_S
+
+    def _note(self, record: Startup) -> Startup:
+        self._processes += record.processes
+        return record
+
+    def _ask(self, method: str, *args: Any, timeout_s: float | None = _ANSWER_S) -> Any:
+        """Call the actor. `None` waits as long as the actor lives: its client bounds each silence of the server."""
+        import ray
+        from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+
+        try:
+            return ray.get(getattr(self._actor, method).remote(*args), timeout=timeout_s)
+        except RayTaskError as error:
+            raise _cause(error) from None
+        except GetTimeoutError as error:
+            raise ServerFailed(f"The startup did not answer `{method}` within {timeout_s:g} s.") from error
+        except (RayError, ConnectionError) as error:
+            raise ServerFailed(f"The startup was lost during `{method}`: {_first_line(error)}") from error
+
+    def _lost_end(self, message: str) -> StartupEnd:
+        """The actor cannot say how it ended. On this host its reapers are watched until they are done."""
+        deadline = time.monotonic() + self._stop_s
+        folder = LockFolder(self._plan.lease.lock_dir)
+        while self._cluster.private and time.monotonic() < deadline:
+            if not alive(self._processes) and not any(folder.is_held(uuid) for uuid in self._uuids):
+                break
+            time.sleep(0.1)
+        left = alive(self._processes) if self._cluster.private else ()
+        reason = Reason.SURVIVORS if left else Reason.INTERRUPTED
+        return StartupEnd(StartupStatus.FAILED, _now(), reason, message, survivors=left)
+
+    def _discard(self) -> None:
+        """End the actor (a living one would hold its locks) and give its place back; Ray itself may be gone."""
+        import ray
+        from ray.exceptions import RayError
+
+        for step in (lambda: ray.kill(self._actor), self._placement.remove):
+            try:
+                step()
+            except (RayError, ConnectionError, ValueError):
+                continue
+
+
+def _picked(plan: CampaignPlan, deadline: float) -> tuple[str, ...]:
+    with open_inventory(plan.lease.inventory) as inventory:
+        devices = pick_patiently(LockFolder(plan.lease.lock_dir), inventory, plan.lease, deadline)
+    return tuple(device.uuid for device in devices)
+
+
+def _spawn(placement: Placement, assignment: Assignment) -> Any:
+    import ray
+
+    # Two threads: `stop` must reach an actor that waits for a long answer.
+    options = {**placement.options(), "max_concurrency": 2, "max_restarts": 0, "max_task_retries": 0}
+    return ray.remote(StandActor).options(**options).remote(assignment)
+
+
+def _cause(error: Any) -> BaseException:
+    """What the actor raised; with Ray's text of the traceback where it was a bug."""
+    cause = error.cause
+    return cause if isinstance(cause, CampaignError) else error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
