@@ -1,0 +1,168 @@
+"""How far the two requests of a pair agree (E0 … E5), where they part, and by how much their rounds differ in time.
+
+Hashes are those of `campaigns.hashes` (version byte, little-endian uint32). A level contains the ones below it: E0 is a
+pair that was not compared or whose texts differ, and a difference has a first divergence wherever both arms gave ids.
+Ids are compared as the server sent them, never retokenised; ids that do not add up to the usage prove nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from campaigns.quantities import round_ms
+from campaigns.records import Exactness, Pair, Reason, Request
+
+_CLOCK_TOLERANCE = 0.01  # a larger difference of the median SM clock inside a pair is flagged
+_NS = 1e6
+
+# Flags of a request that do not exclude it.
+FLAGS = frozenset(
+    {
+        Reason.CLIENT_ROUNDS_UNUSABLE,
+        Reason.IDS_UNAVAILABLE,
+        Reason.HASH_INCOMPLETE,
+        Reason.CAPPED,
+        Reason.CLOCK_MISMATCH,
+    }
+)
+
+
+def compare(control: Request, candidate: Request, required: int) -> Pair:
+    """The pair of two requests with the same key, admitted where both count and agree at least to `required`."""
+    assert control.key == candidate.key, (control.key, candidate.key)
+    level = exactness(control, candidate)
+    index, ids = divergence(control.token_ids, candidate.token_ids)
+    delta_log, delta_ns = effect(control, candidate)
+    reasons = _reasons(control, candidate, level, required_level(required, control, candidate))
+    return Pair(
+        campaign_id=control.campaign_id,
+        key=control.key,
+        block_attempt=control.block_attempt,
+        exactness=level,
+        divergence_index=index,
+        divergence_ids=ids,
+        delta_log=delta_log,
+        delta_ns=delta_ns,
+        admissible=not set(reasons) - FLAGS,
+        reasons=reasons,
+    )
+
+
+def exactness(control: Request, candidate: Request) -> Exactness:
+    level = Exactness.NOT_COMPARED
+    for level_above, agree in _LADDER:
+        if not agree(control, candidate):
+            break
+        level = level_above
+    return level
+
+
+def required_level(required: int, *requests: Request) -> Exactness:
+    """E3 stands in for more where the server reports no accepted counts at all."""
+    silent = all(request.accepted_sha256 is None and (request.n_rounds or 0) > 0 for request in requests)
+    return Exactness(min(required, Exactness.STRUCTURE) if silent else required)
+
+
+def divergence(
+    control: Sequence[int] | None, candidate: Sequence[int] | None
+) -> tuple[int | None, tuple[int | None, int | None] | None]:
+    """The first position at which the ids differ, and both ids there (None behind the end); None, None if nowhere."""
+    if control is None or candidate is None or tuple(control) == tuple(candidate):
+        return None, None
+    shorter = min(len(control), len(candidate))
+    index = next((i for i in range(shorter) if control[i] != candidate[i]), shorter)
+    at = [ids[index] if index < len(ids) else None for ids in (control, candidate)]
+    return index, (at[0], at[1])
+
+
+def effect(control: Request, candidate: Request) -> tuple[float | None, float | None]:
+    """ln(candidate/control) and the difference in ns of the request-average round, by one source for both."""
+    engine = control.engine_decode_ns is not None and candidate.engine_decode_ns is not None
+    before, after = round_ms(control, engine=engine), round_ms(candidate, engine=engine)
+    if not before or not after:
+        return None, None
+    return math.log(after / before), (after - before) * _NS
+
+
+def ids_complete(request: Request) -> bool:
+    """Whether the ids can prove anything: as many as the usage says."""
+    return request.token_ids is not None and len(request.token_ids) == request.completion_tokens
+
+
+def _same_text(one: Request, other: Request) -> bool:
+    answered = all(r.first_content_ns is not None and not set(r.reasons) & _UNANSWERED for r in (one, other))
+    prompts = {r.prompt_sha256 for r in (one, other) if r.prompt_sha256}
+    same = (one.text, one.reasoning_text) == (other.text, other.reasoning_text)
+    return answered and len(prompts) < 2 and same
+
+
+def _same_ids(one: Request, other: Request) -> bool:
+    return ids_complete(one) and ids_complete(other) and _equal_hash(one.token_sha256, other.token_sha256)
+
+
+def _same_structure(one: Request, other: Request) -> bool:
+    return (one.finish_reason, one.completion_tokens, one.tool_calls_json) == (
+        other.finish_reason,
+        other.completion_tokens,
+        other.tool_calls_json,
+    )
+
+
+def _same_acceptance(one: Request, other: Request) -> bool:
+    return _equal_hash(one.accepted_sha256, other.accepted_sha256) and _equal_hash(
+        one.emitted_sha256, other.emitted_sha256
+    )
+
+
+def _same_widths(one: Request, other: Request) -> bool:
+    return _equal_hash(one.drafted_sha256, other.drafted_sha256)
+
+
+def _equal_hash(one: str | None, other: str | None) -> bool:
+    """An unknown sequence equals nothing."""
+    return one is not None and one == other
+
+
+_LADDER: tuple[tuple[Exactness, Callable[[Request, Request], bool]], ...] = (
+    (Exactness.TEXT, _same_text),
+    (Exactness.TOKEN_IDS, _same_ids),
+    (Exactness.STRUCTURE, _same_structure),
+    (Exactness.ACCEPTANCE, _same_acceptance),
+    (Exactness.DRAFT_WIDTH, _same_widths),
+)
+
+# A request that ended so has no answer to compare.
+_UNANSWERED = frozenset(
+    {
+        Reason.HTTP_ERROR,
+        Reason.ERROR_EVENT,
+        Reason.STALL,
+        Reason.DISCONNECT,
+        Reason.SERVER_DIED,
+        Reason.MALFORMED_STREAM,
+        Reason.NO_CONTENT,
+        Reason.REDIRECT,
+    }
+)
+
+
+def _reasons(control: Request, candidate: Request, level: Exactness, required: Exactness) -> tuple[Reason, ...]:
+    """Why the pair does not count, then what is merely flagged; each once."""
+    requests = (control, candidate)
+    reasons = [reason for request in requests for reason in request.reasons if not request.admissible]
+    if control.admissible != candidate.admissible:
+        reasons.append(Reason.PARTNER_EXCLUDED)
+    if level < required:
+        reasons.append(Reason.BELOW_REQUIRED_EXACTNESS)
+    if any(request.token_ids is None for request in requests):
+        reasons.append(Reason.IDS_UNAVAILABLE)
+    elif not all(ids_complete(request) for request in requests):
+        reasons.append(Reason.HASH_INCOMPLETE)
+    if _clocks_differ(control.median_sm_clock_mhz, candidate.median_sm_clock_mhz):
+        reasons.append(Reason.CLOCK_MISMATCH)
+    return tuple(dict.fromkeys(reasons))
+
+
+def _clocks_differ(one: int | None, other: int | None) -> bool:
+    return one is not None and other is not None and abs(one - other) > _CLOCK_TOLERANCE * max(one, other)

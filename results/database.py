@@ -1,0 +1,95 @@
+"""How a store file is opened, for the one writer and for readers, and what SQLite's complaints mean to a user.
+
+The writer: WAL, synchronous FULL, foreign keys, 30 s of patience with other writers, explicit BEGIN IMMEDIATE. A reader
+never writes: it opens read-only, and as immutable where the folder admits no shared-memory file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import StaticPool
+
+from campaigns.errors import IdentityMismatch, StoreUnwritable, UsageError
+
+BUSY_TIMEOUT_S = 30.0
+_NOT_A_DATABASE = "file is not a database"
+
+
+def writer_engine(path: Path, *, foreign_keys: bool = True) -> Engine:
+    """One connection, made at first use; every transaction takes the write lock when it begins."""
+
+    def connect() -> sqlite3.Connection:
+        # The campaign's loop may write from a worker thread; it never does so from two at once.
+        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA foreign_keys = {int(foreign_keys)}")
+        return connection
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=StaticPool)
+    event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def reader_engine(path: Path) -> Engine:
+    """A read-only connection. A store without a file, or that is none, is a usage error."""
+    if not path.is_file():
+        raise UsageError(f"there is no store at {path}: run a campaign first, or name another file with store.path")
+    return create_engine("sqlite://", creator=lambda: read_only(path), poolclass=StaticPool)
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    """Sees what the writer committed; immutable, and so blind to an unfinished log, where the folder is read-only."""
+    for query in ("mode=ro", "mode=ro&immutable=1"):
+        connection = sqlite3.connect(
+            f"file:{quote(str(path.absolute()))}?{query}", uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False
+        )
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            if _NOT_A_DATABASE in str(error):
+                raise UsageError(f"{path} is not an SQLite file: name the store with store.path") from error
+            if "immutable" in query:
+                raise UsageError(f"the store {path} cannot be read ({error})") from error
+            continue
+        return connection
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns the database's refusal to write into one sentence; nothing that was committed is lost by it."""
+    try:
+        yield
+    except (DBAPIError, sqlite3.DatabaseError) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        if isinstance(cause, sqlite3.OperationalError):
+            raise StoreUnwritable(_sentence(path, str(cause))) from error
+        if _NOT_A_DATABASE in str(cause):
+            raise IdentityMismatch(f"{path} is not an SQLite file: name another store with store.path") from error
+        raise
+
+
+def _sentence(path: Path, complaint: str) -> str:
+    kept = "everything committed before is kept"
+    if "full" in complaint:
+        return f"the store {path} cannot grow, the disk is full: free some space and resume; {kept}"
+    if "locked" in complaint:
+        return f"the store {path} was locked by another process for {BUSY_TIMEOUT_S:.0f} s: resume later; {kept}"
+    if "readonly" in complaint or "unable to open" in complaint:
+        return f"the store {path} is not writable ({complaint}): name a writable place with store.path"
+    if "I/O" in complaint:
+        return f"the store {path} cannot be written ({complaint}): a size limit or the disk refused; {kept}"
+    return f"the store {path} refused a write ({complaint}); {kept}"
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

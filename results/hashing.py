@@ -1,0 +1,42 @@
+"""Hashes of what is stored: one over every row, one over the rounds of a request. Knows nothing of SQL.
+
+A row's hash is the SHA-256 of its canonical JSON: keys sorted, no spaces, UTF-8; without `id`, `row_sha256` and every
+null column, so that a later revision may add nullable columns; bytes stand as the hex of their own SHA-256. The rounds'
+hash is the SHA-256 of a version byte and, per round, the integers of the `round` table from `round_index` on as
+little-endian int64, null as -1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_ROUNDS_VERSION = b"\x01"
+_NOT_HASHED = frozenset({"id", "row_sha256", "request_id"})
+
+
+def canonical_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def row_sha256(row: Mapping[str, Any]) -> str:
+    """`row` as the database returns it; booleans count as 0 and 1."""
+    content = {name: _plain(value) for name, value in row.items() if name not in _NOT_HASHED and value is not None}
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def rounds_sha256(columns: NDArray[np.float64]) -> str:
+    """`columns` is (rounds, integers of the round table from round_index on), NaN where null."""
+    integers = np.where(np.isnan(columns), -1, columns).astype("<i8")
+    return hashlib.sha256(_ROUNDS_VERSION + integers.tobytes()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return hashlib.sha256(value).hexdigest()
+    return int(value) if isinstance(value, bool) else value

@@ -1,0 +1,188 @@
+"""Reads facts back as they were written. Never writes: an older store is migrated in a copy that lives as long."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from sqlalchemy import Connection, RowMapping, Table, select, text
+
+from campaigns.errors import UsageError
+from campaigns.plan import Role
+from campaigns.records import (
+    Campaign,
+    CampaignStatus,
+    Decision,
+    DeviceSample,
+    Failure,
+    Pair,
+    Probe,
+    Request,
+    Round,
+    Score,
+    Startup,
+    StartupEnd,
+)
+from results import schema
+from results.database import reader_engine
+from results.migrate import check_known, copy_store, migrate, revision
+from results.recorded import Recorded, recorded
+from results.rounds import COLUMNS, from_rows
+from results.rows import decode, unpack_ids
+
+T = TypeVar("T")
+_ROUNDS = f"SELECT {', '.join(COLUMNS)} FROM round WHERE request_id = ? ORDER BY round_index"
+
+
+@dataclass(frozen=True)
+class Life:
+    """One server life as it stands: its startup, and how it ended once it has."""
+
+    startup: Startup
+    end: StartupEnd | None
+
+
+@dataclass(frozen=True)
+class StatusEvent:
+    utc: str
+    status: CampaignStatus
+    reason: str
+
+
+@dataclass(frozen=True)
+class StoredRequest:
+    """A request with what only the store knows of it."""
+
+    request_id: int
+    request: Request
+    superseded: bool
+
+
+class Reader:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._engine = reader_engine(path)
+        self.connection = self._current(self._engine.connect())
+
+    @classmethod
+    def open(cls, path: Path) -> Reader:
+        return cls(path)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.connection.close()
+        self._engine.dispose()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+    def resolve(self, name: str) -> str:
+        """The id that `name` means: `last`, a whole id, or a beginning that only one campaign has."""
+        t = schema.campaign.c
+        ids = list(self.connection.scalars(select(t.campaign_id).order_by(t.created_utc, text("rowid"))))
+        if not ids:
+            raise UsageError(f"the store {self.path} holds no campaign yet: start one with `campaign run`")
+        if name == "last":
+            return str(ids[-1])
+        matches = [i for i in ids if i.startswith(name)] if name not in ids else [name]
+        if len(matches) == 1:
+            return str(matches[0])
+        if matches:
+            raise UsageError(f"{name!r} could be any of {', '.join(matches)}: give more of the id")
+        raise UsageError(f"no campaign is named {name!r}; the newest are {', '.join(ids[-5:])}")
+
+    def campaigns(self) -> list[Campaign]:
+        return self._facts(Campaign, schema.campaign, None, "created_utc")
+
+    def campaign(self, campaign_id: str) -> Campaign:
+        return self._facts(Campaign, schema.campaign, campaign_id, "created_utc")[0]
+
+    def status(self, campaign_id: str) -> CampaignStatus:
+        """The newest status; interrupted where the driver died before it could write one."""
+        history = self.status_history(campaign_id)
+        return history[-1].status if history else CampaignStatus.INTERRUPTED
+
+    def status_history(self, campaign_id: str) -> list[StatusEvent]:
+        return self._facts(StatusEvent, schema.campaign_event, campaign_id)
+
+    def lives(self, campaign_id: str) -> list[Life]:
+        """Every server life in the order in which they came up."""
+        ends = {
+            (row["startup"], row["attempt"], row["role"]): decode(StartupEnd, row)
+            for row in self._rows(schema.startup_end, campaign_id, "id")
+        }
+        return [
+            Life(
+                decode(Startup, row, role=Role(row["role"]) if row["role"] else None),
+                ends.get((row["startup"], row["attempt"], row["role"]), ends.get((row["startup"], row["attempt"], ""))),
+            )
+            for row in self._rows(schema.startup, campaign_id, "id")
+        ]
+
+    def requests(self, campaign_id: str, *, with_rounds: bool = True) -> Iterator[StoredRequest]:
+        """Every request as it was recorded, warm-ups and superseded ones too."""
+        newest = self.recorded(campaign_id).block_attempts
+        for row in self._rows(schema.request, campaign_id, "id"):
+            rounds = self.rounds(row["id"]) if with_rounds else ()
+            request = decode(Request, row, rounds=rounds, token_ids=unpack_ids(row["token_ids"]))
+            latest = newest.get((row["startup"], row["fixture"], row["seed"]), row["block_attempt"])
+            yield StoredRequest(row["id"], request, row["block_attempt"] < latest)
+
+    def rounds(self, request_id: int) -> tuple[Round, ...]:
+        return from_rows(self.connection.connection.cursor().execute(_ROUNDS, (request_id,)))
+
+    def pairs(self, campaign_id: str) -> list[Pair]:
+        """Every pair, those of superseded block attempts too."""
+        return self._facts(Pair, schema.pair, campaign_id)
+
+    def samples(self, campaign_id: str) -> list[DeviceSample]:
+        return self._facts(DeviceSample, schema.device_sample, campaign_id)
+
+    def failures(self, campaign_id: str) -> list[Failure]:
+        return self._facts(Failure, schema.failure, campaign_id)
+
+    def scores(self, campaign_id: str) -> list[Score]:
+        return self._facts(Score, schema.score, campaign_id)
+
+    def probes(self) -> list[Probe]:
+        return self._facts(Probe, schema.probe)
+
+    def decisions(self) -> list[Decision]:
+        return self._facts(Decision, schema.decision)
+
+    def recorded(self, campaign_id: str) -> Recorded:
+        return recorded(self.connection, campaign_id)
+
+    def _facts(self, kind: type[T], table: Table, campaign_id: str | None = None, order: str = "id") -> list[T]:
+        return [decode(kind, row) for row in self._rows(table, campaign_id, order)]
+
+    def _rows(self, table: Table, campaign_id: str | None, order: str) -> Sequence[RowMapping]:
+        query = select(table).order_by(table.c[order])
+        if campaign_id is not None:
+            query = query.where(table.c.campaign_id == campaign_id)
+        return self.connection.execute(query).mappings().all()
+
+    def _current(self, connection: Connection) -> Connection:
+        """The connection itself, or one to a migrated copy where the store is older."""
+        found = revision(connection)
+        if found == schema.REVISION:
+            return connection
+        connection.close()
+        if found is None:
+            raise UsageError(f"the store {self.path} is empty: run a campaign first")
+        check_known(self.path, found)
+        self._copy = tempfile.TemporaryDirectory(prefix="campaign-store-")
+        copy = Path(self._copy.name) / "store.sqlite"
+        copy_store(self.path, copy)
+        migrate(copy)
+        self._engine = reader_engine(copy)
+        return self._engine.connect()

@@ -1,0 +1,62 @@
+"""What a campaign already holds: resuming is the plan minus this. Knows nothing of how the rest will be run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from campaigns.plan import Block, PairKey
+
+# A pair counts when it and both of its requests stand in the newest attempt of their block.
+_PAIRS = text("""
+WITH newest AS (
+    SELECT campaign_id, startup, fixture, seed, max(attempt) AS attempt FROM block
+    WHERE campaign_id = :campaign GROUP BY campaign_id, startup, fixture, seed
+)
+SELECT p.startup, p.fixture, p.seed, p.repeat
+FROM pair p
+JOIN newest n ON n.startup = p.startup AND n.fixture = p.fixture AND n.seed = p.seed AND n.attempt = p.block_attempt
+JOIN request r ON r.campaign_id = p.campaign_id AND r.startup = p.startup AND r.fixture = p.fixture
+    AND r.seed = p.seed AND r.repeat = p.repeat AND r.block_attempt = p.block_attempt AND r.phase = 'measure'
+WHERE p.campaign_id = :campaign
+GROUP BY p.startup, p.fixture, p.seed, p.repeat
+HAVING count(DISTINCT r.role) = 2
+""")
+# A startup that failed before it was ready has an end and no beginning.
+_STARTUPS = text("""
+SELECT startup, max(attempt) FROM (
+    SELECT startup, attempt FROM startup WHERE campaign_id = :campaign
+    UNION SELECT startup, attempt FROM startup_end WHERE campaign_id = :campaign
+) GROUP BY startup
+""")
+_BLOCKS = text("""
+SELECT startup, fixture, seed, max(attempt) FROM block WHERE campaign_id = :campaign GROUP BY startup, fixture, seed
+""")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    pairs: frozenset[PairKey]
+    startup_attempts: Mapping[int, int]  # the newest attempt; attempts count from 1
+    block_attempts: Mapping[tuple[int, str, int], int]  # by (startup, fixture, seed)
+
+    def holds(self, block: Block) -> bool:
+        """Whether the block is complete: a block with a missing pair is repeated as a whole."""
+        return all(key in self.pairs for key in block.keys)
+
+    def next_startup_attempt(self, startup: int) -> int:
+        return self.startup_attempts.get(startup, 0) + 1
+
+    def next_block_attempt(self, block: Block) -> int:
+        return self.block_attempts.get((block.startup, block.fixture, block.seed), 0) + 1
+
+
+def recorded(connection: Connection, campaign_id: str) -> Recorded:
+    campaign = {"campaign": campaign_id}
+    return Recorded(
+        pairs=frozenset(PairKey(*row) for row in connection.execute(_PAIRS, campaign)),
+        startup_attempts={row[0]: row[1] for row in connection.execute(_STARTUPS, campaign)},
+        block_attempts={(s, f, seed): attempt for s, f, seed, attempt in connection.execute(_BLOCKS, campaign)},
+    )

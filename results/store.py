@@ -1,0 +1,211 @@
+"""The one writer of facts: every fact is inserted once, in a transaction of its own, and never changed.
+
+A request is one transaction with its rounds, its summary and its hashes. Which requests are superseded is derived from
+the block attempts, never written. Knows nothing of servers or devices.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import repeat
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import Connection, Table, func, insert, select
+
+from campaigns.errors import IdentityMismatch
+from campaigns.plan import Block, Role
+from campaigns.records import (
+    Campaign,
+    CampaignStatus,
+    Decision,
+    DeviceSample,
+    Failure,
+    Pair,
+    Probe,
+    Request,
+    Score,
+    Startup,
+    StartupEnd,
+)
+from results import schema
+from results.database import writer_engine, writing
+from results.hashing import canonical_json, rounds_sha256, row_sha256
+from results.locks import CampaignLock
+from results.migrate import migrate
+from results.recorded import Recorded, recorded
+from results.rounds import COLUMNS, summarise, to_columns, to_matrix
+from results.rows import encode, pack_ids
+
+_INSERT_ROUND = f"INSERT INTO round (request_id, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"
+
+
+class Store:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._engine = writer_engine(path)
+        self._locks: dict[str, CampaignLock] = {}
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """Creates or migrates the file. StoreUnwritable: read-only, full or locked; IdentityMismatch: newer schema."""
+        migrate(path)
+        return cls(path)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Folds the log into the file, so that it can be copied or read from a read-only folder."""
+        try:
+            # A full disk or a busy reader keeps the log beside the file; nothing is lost by that.
+            with suppress(sqlite3.OperationalError):
+                self._engine.raw_connection().cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self._engine.dispose()
+            for lock in self._locks.values():
+                lock.release()
+            self._locks.clear()
+
+    def begin(self, campaign: Campaign) -> None:
+        """Takes the campaign for this process. Does nothing more where the same campaign was begun before."""
+        self._lock(campaign.campaign_id)
+        with self._transaction() as connection:
+            known = schema.campaign.c.campaign_id == campaign.campaign_id
+            sha256 = connection.scalar(select(schema.campaign.c.config_sha256).where(known))
+            if sha256 is None:
+                _insert(connection, schema.campaign, encode(campaign))
+            elif sha256 != campaign.config_sha256:
+                raise IdentityMismatch(
+                    f"campaign {campaign.campaign_id} was begun with configuration {sha256[:12]}, "
+                    f"not {campaign.config_sha256[:12]}: start a new campaign"
+                )
+
+    def next_run_number(self, config_sha256: str) -> int:
+        """1 for a configuration that this store has not seen."""
+        same = select(func.count()).where(schema.campaign.c.config_sha256 == config_sha256)
+        with writing(self.path), self._engine.connect() as connection:
+            return int(connection.scalar(same) or 0) + 1
+
+    def status(self, campaign_id: str, status: CampaignStatus, reason: str = "") -> None:
+        """Appends to the campaign's history; the newest status is the one that holds."""
+        self._lock(campaign_id)
+        row = {"campaign_id": campaign_id, "utc": utc_now(), "status": status.value, "reason": reason}
+        self._one(schema.campaign_event, row)
+
+    def startup(self, startup: Startup) -> None:
+        self._one(schema.startup, encode(startup) | {"role": startup.role or ""})
+
+    def startup_end(
+        self, campaign_id: str, startup: int, attempt: int, end: StartupEnd, role: Role | None = None
+    ) -> None:
+        """`role` where only one of two lives of the startup ended."""
+        key = {"campaign_id": campaign_id, "startup": startup, "attempt": attempt, "role": role or ""}
+        self._one(schema.startup_end, key | encode(end))
+
+    def identity(self, campaign_id: str, startup: int, attempt: int, moment: str, live: Mapping[str, Any]) -> None:
+        """What the live server said of itself at a moment: warm, or last."""
+        key = {"campaign_id": campaign_id, "startup": startup, "attempt": attempt}
+        self._one(schema.identity, key | {"moment": moment, "utc": utc_now(), "identity": canonical_json(dict(live))})
+
+    def block(self, campaign_id: str, block: Block, startup_attempt: int) -> int:
+        """Opens the next attempt of a block and returns its number, from 1; earlier ones are superseded from now."""
+        key = {"campaign_id": campaign_id, "startup": block.startup, "fixture": block.fixture, "seed": block.seed}
+        table = schema.block
+        same = [table.c[name] == value for name, value in key.items()]
+        with self._transaction() as connection:
+            attempt = int(connection.scalar(select(func.max(table.c.attempt)).where(*same)) or 0) + 1
+            opened = {"attempt": attempt, "startup_attempt": startup_attempt, "opened_utc": utc_now()}
+            _insert(connection, table, key | opened)
+        return attempt
+
+    def request(self, request: Request) -> None:
+        """One transaction: the request, its rounds, its summary."""
+        columns = to_columns(request.rounds)
+        matrix = to_matrix(columns)
+        row = encode(request, without=frozenset({"rounds", "token_ids"}))
+        row |= {"token_ids": pack_ids(request.token_ids), "rounds_sha256": rounds_sha256(matrix)}
+        with self._transaction() as connection:
+            request_id = _insert(connection, schema.request, row)
+            _insert(connection, schema.request_summary, {"request_id": request_id} | summarise(matrix))
+            _insert_rounds(connection, request_id, columns)
+
+    def pair(self, pair: Pair) -> None:
+        self._one(schema.pair, encode(pair))
+
+    def samples(self, campaign_id: str, startup: int, startup_attempt: int, samples: Iterable[DeviceSample]) -> None:
+        key = {"campaign_id": campaign_id, "startup": startup, "startup_attempt": startup_attempt}
+        self._many(schema.device_sample, [key | encode(sample) for sample in samples])
+
+    def failure(self, failure: Failure) -> None:
+        self._one(schema.failure, encode(failure))
+
+    def scores(self, scores: Iterable[Score]) -> None:
+        self._many(schema.score, [encode(score) for score in scores])
+
+    def probes(self, probes: Iterable[Probe]) -> None:
+        self._many(schema.probe, [encode(probe) for probe in probes])
+
+    def decision(self, decision: Decision) -> None:
+        self._one(schema.decision, encode(decision))
+
+    def prompt_hashes(self, corpus: str, tokenizer: str, template: str, hashes: Mapping[str, str]) -> str | None:
+        """Records the prompts of a corpus at first use; later, the first fixture whose prompt differs, or None."""
+        t = schema.prompt_hash
+        key = {"corpus": corpus, "tokenizer": tokenizer, "template": template}
+        known = select(t.c.fixture, t.c.prompt_sha256).where(*(t.c[name] == value for name, value in key.items()))
+        with self._transaction() as connection:
+            before = {row.fixture: row.prompt_sha256 for row in connection.execute(known)}
+            new = [key | {"fixture": f, "prompt_sha256": h} for f, h in hashes.items() if f not in before]
+            _insert_all(connection, t, new)
+        return next((f for f, h in hashes.items() if before.get(f, h) != h), None)
+
+    def recorded(self, campaign_id: str) -> Recorded:
+        with writing(self.path), self._engine.connect() as connection:
+            return recorded(connection, campaign_id)
+
+    def _one(self, table: Table, row: Mapping[str, Any]) -> None:
+        with self._transaction() as connection:
+            _insert(connection, table, row)
+
+    def _many(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        with self._transaction() as connection:
+            _insert_all(connection, table, rows)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        with writing(self.path), self._engine.begin() as connection:
+            yield connection
+
+    def _lock(self, campaign_id: str) -> None:
+        if campaign_id not in self._locks:
+            self._locks[campaign_id] = CampaignLock(self.path, campaign_id)
+
+
+def utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _insert(connection: Connection, table: Table, row: Mapping[str, Any]) -> int:
+    """The id of the new row."""
+    result = connection.execute(insert(table).values(**row, row_sha256=row_sha256(row)))
+    return int(result.lastrowid)
+
+
+def _insert_all(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        connection.execute(insert(table), [{**row, "row_sha256": row_sha256(row)} for row in rows])
+
+
+def _insert_rounds(connection: Connection, request_id: int, columns: Sequence[Sequence[int | None]]) -> None:
+    """Through the driver: nine times as fast as SQLAlchemy's executemany."""
+    cursor = connection.connection.cursor()
+    cursor.executemany(_INSERT_ROUND, zip(repeat(request_id), *columns))  # type: ignore[arg-type]  # sqlite3 takes iterators
+    cursor.close()

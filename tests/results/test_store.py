@@ -1,0 +1,376 @@
+"""The store keeps what it was given: round trips, hashes, attempts, one writer, and refusals in one sentence."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from campaigns.errors import IdentityMismatch, UsageError
+from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan, blocks, pair_keys
+from campaigns.records import (
+    CampaignStatus,
+    Decision,
+    Failure,
+    Probe,
+    Process,
+    Reason,
+    Score,
+    StartupEnd,
+    StartupStatus,
+)
+from results import schema
+from results.hashing import row_sha256
+from results.reader import Reader
+from results.store import Store
+from results.synthetic import Driver, Script, Trajectory
+
+ROOT = Path(__file__).parents[2]
+PLAN = CampaignPlan(
+    name="unit",
+    control=Arm("control", (("projection", "columns-128"),)),
+    candidate=Arm("candidate", (("projection", "columns-32"),)),
+    fixtures=(Fixture("alpha", "{}", (0,)), Fixture("beta", "{}", (7,))),
+    server=ServerPlan("null"),
+    startups=2,
+    pairs=2,
+    warmups=1,
+)
+
+
+def script(step, attempt):
+    return Script(Trajectory(30, 9, 19), 16.0 if step.role is Role.CONTROL else 15.5, token_seed=len(step.key.fixture))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store.sqlite"
+
+
+def run(path, plan=PLAN, scripts=script):
+    with Store.open(path) as store:
+        return Driver(store, plan, scripts, samples=True).run()
+
+
+def test_every_fact_comes_back_as_it_was_written(path):
+    with Store.open(path) as store:
+        driver = Driver(store, PLAN, script)
+        written = []
+        keep = store.request
+        store.request = lambda request: (written.append(request), keep(request))
+        campaign_id = driver.run()
+        key = PairKey(0, "alpha", 0, 1)
+        end = StartupEnd(
+            StartupStatus.FAILED, "2026-01-01", Reason.SURVIVORS, "left over", {"a": [1, {"b": None}]}, (Process(7, 9),)
+        )
+        failure = Failure(campaign_id, "2026-01-01", Reason.STALL, "silent for 3 s", 1, 2, key)
+        score = Score(campaign_id, key, Role.CANDIDATE, "2026-01-01", "gsm8k", "1", "{}", "passed", "[1]")
+        probe = Probe("2026-01-01", "operator", "attention/scalar", "passed", "00" * 32, '{"checks": 65}')
+        decision = Decision("2026-01-02", "projection/columns-32", "promote", "a person", "faster", "[]")
+        store.startup_end(campaign_id, 0, 2, end)
+        store.failure(failure)
+        store.scores([score])
+        store.probes([probe])
+        store.decision(decision)
+    with Reader.open(path) as reader:
+        assert [stored.request for stored in reader.requests(campaign_id)] == written
+        assert len(written) == 2 * 2 * (2 * 1 + 2 * 2)
+        assert reader.campaign(campaign_id) == driver.campaign()
+        assert [p.key for p in reader.pairs(campaign_id)] == list(pair_keys(PLAN))
+        assert reader.failures(campaign_id) == [failure]
+        assert reader.scores(campaign_id) == [score]
+        assert reader.probes() == [probe]
+        assert reader.decisions() == [decision]
+        first = reader.lives(campaign_id)[0]
+        assert first.startup.processes == (Process(1001, 6001, "server"),)
+        assert first.startup.calibration == driver.calibration
+        assert first.end == StartupEnd(StartupStatus.COMPLETE, driver.created_utc)
+        assert reader.status(campaign_id) is CampaignStatus.COMPLETE
+
+
+def test_every_row_carries_the_hash_of_itself(path):
+    run(path)
+    connection = sqlite3.connect(path)
+    connection.row_factory = sqlite3.Row
+    checked = 0
+    for table in schema.metadata.sorted_tables:
+        if "row_sha256" in table.c:
+            for row in connection.execute(f"SELECT * FROM {table.name}"):
+                assert row["row_sha256"] == row_sha256(dict(row)), table.name
+                checked += 1
+    assert checked > 50
+    connection.close()
+
+
+def test_a_null_column_of_a_later_revision_leaves_old_hashes_valid():
+    row = {"campaign_id": "a", "message": "b"}
+    assert row_sha256(row) == row_sha256({**row, "added_later": None, "id": 3})
+    assert row_sha256(row) != row_sha256({**row, "message": "c"})
+
+
+def test_text_that_has_no_utf8_form_is_kept_escaped(path):
+    with Store.open(path) as store:
+        driver = Driver(store, PLAN, script)
+        campaign_id = driver.run()
+        [step, *_] = blocks(PLAN, 0)[0].steps
+        odd = driver.request(campaign_id, replace(step, order_in_pair=-1), 9, 9)
+        store.request(replace(odd, text="half \ud83d a pair", tool_calls_json="nul \0 inside"))
+    with Reader.open(path) as reader:
+        [*_, last] = reader.requests(campaign_id)
+        assert last.request.text == "half \\ud83d a pair"
+        assert last.request.tool_calls_json == "nul \0 inside"
+
+
+def test_a_newer_block_attempt_supersedes_the_older_and_resume_repeats_the_block(path):
+    with Store.open(path) as store:
+        driver = Driver(store, PLAN, script)
+        campaign = driver.campaign()
+        store.begin(campaign)
+        driver.start(campaign.campaign_id, 0, 1)
+        first, second = blocks(PLAN, 0)
+        driver.block(campaign.campaign_id, first, 1)
+        driver.block(campaign.campaign_id, second, 1, stop_after=5)  # warm-ups and one pair and a half: killed here
+        before = store.recorded(campaign.campaign_id)
+        assert before.holds(first) and not before.holds(second)
+        assert before.next_startup_attempt(0) == 2 and before.next_block_attempt(second) == 2
+        assert before.next_block_attempt(blocks(PLAN, 1)[0]) == 1
+        driver.life(campaign.campaign_id, 0, 2, (second,))
+        after = store.recorded(campaign.campaign_id)
+        assert after.holds(first) and after.holds(second)
+        assert after.startup_attempts == {0: 2}
+    with Reader.open(path) as reader:
+        stored = list(reader.requests(campaign.campaign_id))
+        old = [s for s in stored if s.request.key.fixture == "beta" and s.request.block_attempt == 1]
+        assert len(old) == 5 and all(s.superseded for s in old)
+        assert sum(s.superseded for s in stored) == 5
+
+
+def test_an_opened_block_without_requests_holds_nothing(path):
+    with Store.open(path) as store:
+        campaign_id = Driver(store, PLAN, script).run()
+        block = blocks(PLAN, 0)[0]
+        assert store.recorded(campaign_id).holds(block)
+        assert store.block(campaign_id, block, 2) == 2
+        assert not store.recorded(campaign_id).holds(block)
+
+
+def test_facts_are_inserted_once(path):
+    with Store.open(path) as store:
+        driver = Driver(store, PLAN, script)
+        campaign_id = driver.run()
+        step = blocks(PLAN, 0)[0].steps[0]
+        again = driver.request(campaign_id, step, 1, 1)
+        with pytest.raises(Exception, match="UNIQUE"):
+            store.request(again)
+        rounds = sqlite3.connect(path).execute("SELECT count(*) FROM round").fetchone()
+    assert rounds == (9 * 2 * 2 * 6,)  # the refused request left nothing behind
+
+
+def test_the_same_campaign_may_begin_again_and_another_may_not_take_its_name(path):
+    with Store.open(path) as store:
+        driver = Driver(store, PLAN, script)
+        campaign = driver.campaign()
+        assert store.next_run_number(campaign.config_sha256) == 1
+        store.begin(campaign)
+        store.begin(campaign)
+        assert store.next_run_number(campaign.config_sha256) == 2
+        with pytest.raises(IdentityMismatch, match="begun with configuration"):
+            store.begin(replace(campaign, config_sha256="0" * 64))
+
+
+def test_prompts_are_recorded_at_first_use_and_held_to(path):
+    with Store.open(path) as store:
+        assert store.prompt_hashes("c", "t", "x", {"a": "1", "b": "2"}) is None
+        assert store.prompt_hashes("c", "t", "x", {"a": "1", "new": "3"}) is None
+        assert store.prompt_hashes("c", "other", "x", {"b": "9"}) is None
+        assert store.prompt_hashes("c", "t", "x", {"a": "1", "b": "9"}) == "b"
+
+
+def test_two_processes_write_different_campaigns_and_never_the_same(path):
+    with Store.open(path) as store:
+        driver = Driver(store, PLAN, script)
+        campaign = driver.campaign()
+        store.begin(campaign)
+        code = f"""
+            from pathlib import Path
+            from tests_of_store import PLAN, script
+            from results.store import Store
+            from results.synthetic import Driver
+            store = Store.open(Path({str(path)!r}))
+            print(Driver(store, PLAN, script, run_number=2).run())
+            store.begin(Driver(store, PLAN, script).campaign())
+        """
+        done = child(code)
+        assert len(done.stdout.strip()) == 12, done.stderr
+        assert "StoreUnwritable" in done.stderr and f"being written by process {os.getpid()}" in done.stderr
+    with Store.open(path) as store:
+        store.begin(campaign)  # the lock went with the writer
+    assert not list(path.parent.glob("*.writer"))
+
+
+PRELUDE = f"""
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("tests_of_store", {__file__!r})
+sys.modules["tests_of_store"] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+"""
+
+
+def command(code, *arguments):
+    """Python in another process, with this file importable as `tests_of_store`."""
+    return [sys.executable, "-c", PRELUDE + textwrap.dedent(code), *arguments]
+
+
+def child(code):
+    return subprocess.run(command(code), capture_output=True, text=True, cwd=ROOT)
+
+
+def test_eight_writers_at_once_lose_nothing(path):
+    Store.open(path).close()
+    code = f"""
+        from pathlib import Path
+        from tests_of_store import PLAN, script
+        from results.store import Store
+        from results.synthetic import Driver
+        with Store.open(Path({str(path)!r})) as store:
+            Driver(store, PLAN, script, run_number=int(sys.argv[1])).run()
+    """
+    children = [subprocess.Popen(command(code, str(n)), cwd=ROOT, stderr=subprocess.PIPE) for n in range(8)]
+    errors = [process.communicate()[1].decode() for process in children]
+    assert [process.returncode for process in children] == [0] * 8, errors
+    with Reader.open(path) as reader:
+        assert len(reader.campaigns()) == 8
+        assert all(len(reader.recorded(c.campaign_id).pairs) == 8 for c in reader.campaigns())
+
+
+@pytest.mark.parametrize("limit", ["pages", "file size"])
+def test_a_full_disk_is_one_sentence_and_loses_nothing_committed(path, limit):
+    campaign_id = run(path)
+    code = f"""
+        import resource, sys
+        from pathlib import Path
+        from tests_of_store import PLAN, script
+        from results.store import Store
+        from results.synthetic import Driver, Script, Trajectory
+        path = Path({str(path)!r})
+        store = Store.open(path)
+        if {limit!r} == "pages":
+            store._engine.raw_connection().cursor().execute("PRAGMA max_page_count = 60")
+        else:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        big = lambda step, attempt: Script(Trajectory(15000, 5000, 9999), 16.0)
+        try:
+            Driver(store, PLAN, big, run_number=2).run()
+        finally:
+            store.close()
+    """
+    failed = child(code)
+    assert failed.returncode == 1
+    sentence = failed.stderr.strip().splitlines()[-1]
+    assert sentence.startswith("campaigns.errors.StoreUnwritable: the store") and "committed before is kept" in sentence
+    with Reader.open(path) as reader:
+        assert len(reader.recorded(campaign_id).pairs) == 8
+    assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def as_nobody(code):
+    """Root ignores mode bits: the child gives up its uid first."""
+    drop = "import os\nif os.getuid() == 0:\n    os.setgid(65534); os.setuid(65534)\n"
+    return subprocess.run(
+        [sys.executable, "-c", "import results.reader, results.store\n" + drop + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+@pytest.fixture
+def read_only_folder(tmp_path):
+    """A store in a folder that its reader may not write to; outside pytest's own, which only the owner may enter."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="campaign-test-") as name:
+        folder = Path(name)
+        run(folder / "store.sqlite")
+        folder.chmod(0o555)
+        (folder / "store.sqlite").chmod(0o444)
+        yield folder
+        folder.chmod(0o755)
+
+
+def test_a_read_only_store_is_refused_by_the_writer_and_read_by_the_reader(read_only_folder):
+    path = read_only_folder / "store.sqlite"
+    refused = as_nobody(f"""
+        from pathlib import Path
+        results.store.Store.open(Path({str(path)!r}))
+    """)
+    sentence = refused.stderr.strip().splitlines()[-1]
+    assert "StoreUnwritable" in sentence and "not writable" in sentence and "store.path" in sentence
+    read = as_nobody(f"""
+        from pathlib import Path
+        from results.reader import Reader
+        with Reader.open(Path({str(path)!r})) as reader:
+            print(len(reader.recorded(reader.resolve("last")).pairs))
+    """)
+    assert read.stdout.strip() == "8", read.stderr
+
+
+def test_ids_may_be_abbreviated_while_unique(path):
+    with Store.open(path) as store:
+        ids = [Driver(store, PLAN, script, run_number=n).run() for n in range(20)]
+    with Reader.open(path) as reader:
+        assert reader.resolve("last") == ids[-1]
+        assert reader.resolve(ids[3]) == ids[3]
+        shared = next(a[0] for a in ids for b in ids if a != b and a[0] == b[0])
+        with pytest.raises(UsageError, match="could be any of"):
+            reader.resolve(shared)
+        with pytest.raises(UsageError, match="no campaign is named 'zzz'"):
+            reader.resolve("zzz")
+
+
+def test_a_missing_empty_or_foreign_file_is_a_usage_or_identity_error(path, tmp_path):
+    with pytest.raises(UsageError, match="no store at"):
+        Reader.open(path)
+    foreign = tmp_path / "foreign.sqlite"
+    connection = sqlite3.connect(foreign)
+    connection.execute("CREATE TABLE other (x)")
+    connection.commit()
+    connection.close()
+    for opener in (Reader.open, Store.open):
+        with pytest.raises(IdentityMismatch, match="something else"):
+            opener(foreign)
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database at all, but long enough to be looked at" * 40)
+    with pytest.raises(UsageError, match="not an SQLite file"):
+        Reader.open(text)
+    with pytest.raises(IdentityMismatch, match="not an SQLite file"):
+        Store.open(text)
+
+
+def test_the_reader_sees_what_the_writer_committed_while_it_writes(path):
+    with Store.open(path) as store:
+        driver = Driver(store, PLAN, script)
+        campaign = driver.campaign()
+        store.begin(campaign)
+        driver.start(campaign.campaign_id, 0, 1)
+        driver.block(campaign.campaign_id, blocks(PLAN, 0)[0], 1)
+        with Reader.open(path) as reader:
+            assert len(reader.recorded(campaign.campaign_id).pairs) == 2
+            driver.block(campaign.campaign_id, blocks(PLAN, 0)[1], 1)
+        with Reader.open(path) as reader:
+            assert len(reader.recorded(campaign.campaign_id).pairs) == 4
+
+
+def test_closing_folds_the_log_into_the_file(path, tmp_path):
+    campaign_id = run(path)
+    assert not path.with_name("store.sqlite-wal").exists()
+    copy = tmp_path / "copy" / "store.sqlite"
+    copy.parent.mkdir()
+    shutil.copy(path, copy)
+    with Reader.open(copy) as reader:
+        assert len(reader.recorded(campaign_id).pairs) == 8
