@@ -35,7 +35,7 @@ class CommandServer(OpenAIServer):
             if (arm.env, arm.args) != (arms[0].env, arms[0].args):
                 raise UsageError(
                     f"arms {arms[0].name} and {arm.name} differ in env or args, which one server cannot follow: "
-                    "use startup=co-resident or startup=sequential"
+                    "use startup=co_resident or startup=sequential"
                 )
         return arms[0]
 

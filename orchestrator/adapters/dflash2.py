@@ -27,7 +27,7 @@ class Dflash2Server(OpenAIServer):
             if (arm.env, arm.args) != (first.env, first.args):
                 raise UsageError(
                     f"arms {first.name} and {arm.name} differ in env or args, which one server cannot follow: "
-                    "use startup=co-resident or startup=sequential"
+                    "use startup=co_resident or startup=sequential"
                 )
         command = (sys.executable, "-m", "runtime.server", "--model", model_path(plan.model), "--port", str(port))
         return Launch((*command, *plan.args, *first.args), {**dict(plan.env), **dict(first.env)})
