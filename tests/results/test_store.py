@@ -168,7 +168,7 @@ def test_facts_are_inserted_once(path):
         with pytest.raises(Exception, match="UNIQUE"):
             store.request(again)
         rounds = sqlite3.connect(path).execute("SELECT count(*) FROM round").fetchone()
-    assert rounds == (9 * 2 * 2 * 6,)  # the refused request left nothing behind
+    assert rounds == (10 * 2 * 2 * 6,)  # the refused request left nothing behind
 
 
 def test_the_same_campaign_may_begin_again_and_another_may_not_take_its_name(path):
@@ -201,9 +201,9 @@ def test_two_processes_write_different_campaigns_and_never_the_same(path):
             from tests_of_store import PLAN, script
             from results.store import Store
             from results.synthetic import Driver
-            store = Store.open(Path({str(path)!r}))
-            print(Driver(store, PLAN, script, run_number=2).run())
-            store.begin(Driver(store, PLAN, script).campaign())
+            with Store.open(Path({str(path)!r})) as store:
+                print(Driver(store, PLAN, script, run_number=2).run())
+                store.begin(Driver(store, PLAN, script).campaign())
         """
         done = child(code)
         assert len(done.stdout.strip()) == 12, done.stderr
@@ -221,28 +221,29 @@ spec.loader.exec_module(module)
 """
 
 
-def command(code, *arguments):
-    """Python in another process, with this file importable as `tests_of_store`."""
-    return [sys.executable, "-c", PRELUDE + textwrap.dedent(code), *arguments]
-
-
 def child(code):
-    return subprocess.run(command(code), capture_output=True, text=True, cwd=ROOT)
+    """Python in another process, with this file importable as `tests_of_store`."""
+    command = [sys.executable, "-c", PRELUDE + textwrap.dedent(code)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
 
 def test_eight_writers_at_once_lose_nothing(path):
-    Store.open(path).close()
-    code = f"""
+    done = child(f"""
+        import multiprocessing
         from pathlib import Path
         from tests_of_store import PLAN, script
         from results.store import Store
         from results.synthetic import Driver
-        with Store.open(Path({str(path)!r})) as store:
-            Driver(store, PLAN, script, run_number=int(sys.argv[1])).run()
-    """
-    children = [subprocess.Popen(command(code, str(n)), cwd=ROOT, stderr=subprocess.PIPE) for n in range(8)]
-    errors = [process.communicate()[1].decode() for process in children]
-    assert [process.returncode for process in children] == [0] * 8, errors
+        def write(number):
+            with Store.open(Path({str(path)!r})) as store:
+                Driver(store, PLAN, script, run_number=number).run()
+        fork = multiprocessing.get_context("fork")
+        children = [fork.Process(target=write, args=(n,)) for n in range(8)]
+        for process in children: process.start()
+        for process in children: process.join()
+        print([process.exitcode for process in children])
+    """)
+    assert done.stdout.strip() == str([0] * 8), done.stderr
     with Reader.open(path) as reader:
         assert len(reader.campaigns()) == 8
         assert all(len(reader.recorded(c.campaign_id).pairs) == 8 for c in reader.campaigns())
@@ -320,9 +321,15 @@ def test_a_read_only_store_is_refused_by_the_writer_and_read_by_the_reader(read_
     assert read.stdout.strip() == "8", read.stderr
 
 
+def begin(store, run_number):
+    campaign = Driver(store, PLAN, script, run_number=run_number).campaign()
+    store.begin(campaign)
+    return campaign.campaign_id
+
+
 def test_ids_may_be_abbreviated_while_unique(path):
     with Store.open(path) as store:
-        ids = [Driver(store, PLAN, script, run_number=n).run() for n in range(20)]
+        ids = [begin(store, n) for n in range(20)]
     with Reader.open(path) as reader:
         assert reader.resolve("last") == ids[-1]
         assert reader.resolve(ids[3]) == ids[3]
