@@ -6,6 +6,7 @@
       ForeignLibrary     a manifest or symbols of another schedule or architecture
       StaleLibrary       built from other sources, or an older revision than required
       DuplicateLibrary   another file of the same name is already mapped into this process
+    NativeError          an entry returned something other than 0
 
 Knows ctypes and files; knows no operator. Nothing is repaired silently: a build that was meant to be measured and is
 not there stops the process.
@@ -16,14 +17,15 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kernels import build
 from kernels.build import BuildSpec
-from kernels.registry import KernelError
+from kernels.machine import cpu_arch, cuda_arch
+from kernels.registry import KernelError, Schedule
 
 
 class LibraryError(KernelError):
@@ -50,7 +52,11 @@ class DuplicateLibrary(LibraryError):
     pass
 
 
-@dataclass(frozen=True)
+class NativeError(KernelError):
+    pass
+
+
+@dataclass(frozen=True, eq=False)
 class NativeLibrary:
     """A mapped library; `sha256` is that of the file the process maps."""
 
@@ -60,15 +66,26 @@ class NativeLibrary:
     revision: int
     arch: str
     handle: Any
+    entries: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def entry(self, suffix: str, argtypes: Sequence[Any]) -> Any:
         """The exported `<operator>_<schedule>_<suffix>`, returning an int."""
-        try:
-            function = getattr(self.handle, f"{self.name}_{suffix}")
-        except AttributeError:
-            raise ForeignLibrary(f"{self.path} exports no {self.name}_{suffix}") from None
-        function.argtypes, function.restype = list(argtypes), ctypes.c_int
+        function = self.entries.get(suffix)
+        if function is None:
+            try:
+                function = getattr(self.handle, f"{self.name}_{suffix}")
+            except AttributeError:
+                raise ForeignLibrary(f"{self.path} exports no {self.name}_{suffix}") from None
+            function.argtypes, function.restype = list(argtypes), ctypes.c_int
+            self.entries[suffix] = function
         return function
+
+
+def call(entry: Any, *arguments: Any) -> None:
+    """Call an entry; anything but 0 raises."""
+    code = entry(*arguments)
+    if code != 0:
+        raise NativeError(f"{entry.__name__} returned {code}")
 
 
 def mapped_files(name: str) -> set[tuple[str, int]]:
@@ -142,3 +159,14 @@ def native(spec: BuildSpec, device_arch: str) -> NativeLibrary:
     if not build.library_path(spec, arch).exists():
         build.ensure(spec, arch)
     return load(spec, arch)
+
+
+def prepare(schedule: Schedule) -> NativeLibrary | None:
+    """Load what `schedule` needs on this machine before anything is measured; None where it needs nothing here."""
+    if schedule.build is None:
+        return None
+    if schedule.build.language == "c++":
+        return native(schedule.build, cpu_arch())
+    import torch  # only for a CUDA schedule, and then torch is loaded already
+
+    return native(schedule.build, cuda_arch(torch.cuda.current_device())) if torch.cuda.is_available() else None

@@ -51,10 +51,14 @@ class Bitwise:
 
 @dataclass(frozen=True)
 class Bound:
-    """The contract "relative L2 error against the FP64 reference at most `rel_l2`"; `statement` says how."""
+    """The contract "relative L2 error against the FP64 reference at most `rel_l2`"; `statement` says how.
+
+    Where `parent` names a schedule, the error must not exceed that schedule's on the same operands either.
+    """
 
     rel_l2: float
     statement: str
+    parent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,8 @@ class Op:
         assert len(names) == len(set(names)), f"{self.name} lists a schedule twice: {names}"
         assert self.default in names, f"{self.name} has no schedule {self.default!r} to be its default"
         for schedule in self.schedules:
-            if isinstance(schedule.contract, Bitwise):
-                assert schedule.contract.parent in names, f"{schedule.name} promises the bytes of an unknown schedule"
+            parent = schedule.contract.parent
+            assert parent is None or parent in names, f"{schedule.name} names the unknown parent {parent!r}"
 
     def schedule(self, name: str) -> Schedule:
         for schedule in self.schedules:
@@ -95,8 +99,8 @@ class Op:
         raise UnknownSchedule(f"operator {self.name!r} has no schedule {name!r}; it has: {known}")
 
     def parent(self, schedule: Schedule) -> Schedule | None:
-        """The schedule whose bytes `schedule` promises, or None where it promises a bound."""
-        return self.schedule(schedule.contract.parent) if isinstance(schedule.contract, Bitwise) else None
+        """The schedule whose bytes, or whose error, `schedule` promises; None where it names none."""
+        return self.schedule(schedule.contract.parent) if schedule.contract.parent else None
 
 
 @dataclass(frozen=True)
@@ -142,12 +146,13 @@ class Routes:
         return dict(self._enabled)
 
     def enable(self, schedules: Mapping[str, str]) -> None:
-        """Replace the enabled schedules. Nothing changes if any name is unknown."""
+        """Replace the enabled schedules. Nothing changes if a name is unknown or a native library is not sound."""
         # Imported here because the operators' own modules import this one.
+        from kernels.library import prepare
         from kernels.operators import operator
 
         for name, schedule in schedules.items():
-            operator(name).schedule(schedule)
+            prepare(operator(name).schedule(schedule))
         self._enabled = dict(schedules)
         self._selections.clear()
 

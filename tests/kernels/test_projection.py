@@ -1,26 +1,32 @@
-"""The projection operator: every schedule against the FP64 reference, and the bytes that are promised."""
+"""The projection operator: each schedule's contract on every problem, thread and row independence, refusals."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from kernels.projection import OP, DenseWeight, Problem, problem_of
-from kernels.registry import Bound, select
+from kernels import checks
+from kernels.cases.projection import CPU, ProjectionTrial, weight_of
+from kernels.cases.trial import Draw
+from kernels.compare import first_difference
+from kernels.projection import OP, Problem, problem_of
+from kernels.projection.nvfp4 import padded
+from kernels.registry import select
 
-SHAPES = [(m, n, k) for m in range(1, 9) for n, k in ((1, 1), (33, 17), (100, 250), (257, 64), (128, 1000))]
-SHAPES += [(16, 512, 256), (8, 384, 2048), (3, 31, 33000)]
-TILED = ("columns-32", "columns-128")
-
-
-def operands(m: int, n: int, k: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, DenseWeight]:
-    draw = torch.Generator().manual_seed(m * 1_000_003 + n * 1_009 + k)
-    x = torch.randn(m, k, generator=draw).to(dtype)
-    return x, DenseWeight(torch.randn(n, k, generator=draw).to(dtype))
+ROW_INDEPENDENT = ("columns-32", "columns-128", "cpu-dot", "cpu-tile")
 
 
-def rel_l2(got: torch.Tensor, want: torch.Tensor) -> float:
-    return float((got.double() - want).norm() / want.norm())
+def name_of(value):
+    return getattr(value, "id", None) or getattr(value, "name", None) or str(value)
+
+
+@pytest.mark.parametrize("case", CPU, ids=name_of)
+@pytest.mark.parametrize("schedule", OP.schedules, ids=name_of)
+def test_contract(schedule, case):
+    trial = case.make("cpu")
+    if refusal := schedule.guard(trial.problem):
+        pytest.skip(refusal.reason)
+    assert [finding for finding in checks.findings(OP, schedule, trial) if not finding.passed] == []
 
 
 @pytest.fixture(params=[1, 2], ids=["1-thread", "2-threads"])
@@ -31,46 +37,53 @@ def threads(request):
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("schedule", OP.schedules, ids=lambda schedule: schedule.name)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("shape", [(1, 33, 17), (8, 100, 250), (5, 257, 64)], ids=str)
-def test_within_the_bound_of_the_reference(schedule, dtype, shape):
-    x, weight = operands(*shape, dtype)
-    if schedule.guard(problem_of(x, weight)):
-        pytest.skip("refused by its guard")
-    bound = schedule.contract if isinstance(schedule.contract, Bound) else OP.parent(schedule).contract
-    got = schedule.run(x, weight)
-    assert got.dtype == dtype and got.shape == (shape[0], shape[1])
-    assert rel_l2(got, OP.reference(x, weight)) <= (1e-6 if dtype == torch.float32 else bound.rel_l2)
+@pytest.mark.parametrize("name", ROW_INDEPENDENT)
+@pytest.mark.parametrize(("n", "k"), [(100, 33), (64, 250), (33, 1000), (512, 256)])
+def test_a_row_does_not_depend_on_its_neighbours(name, n, k, threads):
+    trial, run = ProjectionTrial(8, n, k, "float32", "float32", 0, "cpu"), OP.schedule(name).run
+    if refusal := OP.schedule(name).guard(trial.problem):
+        pytest.skip(refusal.reason)
+    alone = torch.cat([run(trial.x[row : row + 1], trial.weight) for row in range(8)])
+    assert first_difference(run(trial.x, trial.weight), alone) is None
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_column_tiles_give_the_same_bytes(shape, threads):
-    x, weight = operands(*shape)
-    narrow, wide = (OP.schedule(name).run(x, weight) for name in TILED)
-    assert torch.equal(narrow.view(torch.int32), wide.view(torch.int32))
+@pytest.mark.parametrize("name", ROW_INDEPENDENT)
+def test_the_number_of_threads_changes_no_byte(name):
+    trial, before, found = ProjectionTrial(7, 300, 1000, "float32", "float32", 0, "cpu"), torch.get_num_threads(), []
+    if refusal := OP.schedule(name).guard(trial.problem):
+        pytest.skip(refusal.reason)
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        found.append(OP.schedule(name).run(trial.x, trial.weight))
+    torch.set_num_threads(before)
+    assert first_difference(found[1], found[0]) is None and first_difference(found[2], found[0]) is None
 
 
-@pytest.mark.parametrize("name", TILED)
-def test_a_row_does_not_depend_on_its_neighbours(name, threads):
-    x, weight = operands(8, 100, 250)
-    together = OP.schedule(name).run(x, weight)
-    alone = torch.cat([OP.schedule(name).run(x[row : row + 1], weight) for row in range(8)])
-    assert torch.equal(together, alone)
+def test_padding_a_weight_changes_no_byte():
+    draw = Draw(3, "cpu")
+    x, weight = draw.normal(8, 64), weight_of(draw, 100, 64, "nvfp4")
+    wider = padded(weight, 256)
+    assert wider.physical_n == 256
+    for schedule in OP.schedules:
+        if schedule.guard(problem_of(x, wider)) is None:
+            assert first_difference(schedule.run(x, wider), schedule.run(x, weight)) is None, schedule.name
 
 
-@pytest.mark.parametrize(
-    ("problem", "word"),
-    [
-        (Problem(8, 64, 64, device="cuda", arch="sm_90"), "device"),
-        (Problem(8, 64, 64, weight_format="nvfp4"), "weight format"),
-        (Problem(17, 64, 64), "rows"),
-        (Problem(0, 64, 64), "rows"),
-    ],
-    ids=lambda value: str(value),
-)
-@pytest.mark.parametrize("name", TILED)
-def test_column_tiles_refuse_with_a_reason(name, problem, word):
+REFUSALS = [
+    ("columns-32", Problem(8, 64, 64, device="cuda", arch="sm_90"), "device"),
+    ("columns-32", Problem(8, 64, 64, weight_format="nvfp4"), "weight format"),
+    ("columns-32", Problem(17, 64, 64), "17 rows"),
+    ("columns-128", Problem(0, 64, 64), "0 rows"),
+    ("cpu-dot", Problem(8, 64, 64, device="cuda", arch="sm_90"), "device"),
+    ("cpu-dot", Problem(8, 64, 64, arch="aarch64"), "'aarch64'; AVX2"),
+    ("cpu-tile", Problem(8, 64, 64, arch="x86-64-v3", dtype="float64"), "x is float64"),
+    ("cpu-tile", Problem(8, 64, 64, arch="x86-64-v3", weight_dtype="int8"), "weight is int8"),
+    ("cpu-tile", Problem(17, 64, 64, arch="x86-64-v3"), "17 rows"),
+]
+
+
+@pytest.mark.parametrize(("name", "problem", "words"), REFUSALS, ids=[f"{row[0]}-{row[2]}" for row in REFUSALS])
+def test_refuses_with_a_reason(name, problem, words):
     chosen = select(OP, problem, name)
     assert chosen.schedule.name == "dense"
-    assert word in chosen.refusals[0][1].reason
+    assert words in chosen.refusals[0][1].reason

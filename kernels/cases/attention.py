@@ -1,0 +1,116 @@
+"""Verify-attention problems: q1 to q8, shuffled and padded page tables, strided pages, row states, long contexts."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kernels.attention import OP, problem_of
+from kernels.cases.trial import Case, Draw, Outputs, Trial
+from kernels.compare import inside_poison
+from kernels.registry import Schedule
+
+
+class Shape(NamedTuple):
+    """`length` is the longest row's; the rows before it are one token shorter each, as in verification."""
+
+    rows: int
+    length: int
+    q_heads: int = 6
+    kv_heads: int = 1
+    head_dim: int = 256
+    page_size: int = 16
+    dtype: str = "float32"
+    kv_dtype: str = "float32"
+    strided: bool = False
+
+
+def paged(draw: Draw, shape: Shape, pages: int) -> Tensor:
+    """Random K or V pages; strided ones have poison between their pages and their tokens."""
+    size = (pages, shape.page_size, shape.kv_heads, shape.head_dim)
+    dtype = getattr(torch, shape.kv_dtype)
+    if not shape.strided:
+        return draw.normal(*size).to(dtype)
+    wide = draw.normal(pages, shape.page_size + 3, shape.kv_heads, shape.head_dim + 16).to(dtype)
+    wide.view(torch.uint8)[:, shape.page_size :] = 0xFF
+    return wide[:, : shape.page_size, :, : shape.head_dim]
+
+
+class AttentionTrial(Trial):
+    states = ("live", "all_zero", "tail_zero", "first_zero", "changed", "restored")
+
+    def __init__(self, shape: Shape, device: str) -> None:
+        draw = Draw(shape.rows * 7919 + shape.length, device)
+        used = -(-max(shape.length, 1) // shape.page_size)
+        pool = used + 2
+        self.scale = shape.head_dim**-0.5
+        self.k, self.v = paged(draw, shape, pool), paged(draw, shape, pool)
+        pad = torch.full((1,), -1, dtype=torch.int32, device=device)
+        tables = [torch.cat((draw.permutation(pool)[:used].int(), pad)) for _ in range(2)]
+        size, dtype = (shape.rows, shape.q_heads, shape.head_dim), getattr(torch, shape.dtype)
+        queries = [draw.normal(*size, dtype=dtype) for _ in range(2)]
+        self.q, self.table = inside_poison(queries[0]), tables[0].clone()
+        self.lengths = torch.zeros(shape.rows, dtype=torch.int32, device=device)
+        back = torch.arange(shape.rows - 1, -1, -1, dtype=torch.int32, device=device)
+        live = (shape.length - back).clamp(min=0)
+        first, tail = live.clone(), live.clone()
+        first[0], tail[shape.rows // 2 :] = 0, 0
+        changed = (live - live // 3).flip(0)
+        self.values = {
+            "live": (queries[0], tables[0], live),
+            "restored": (queries[0], tables[0], live),
+            "all_zero": (queries[0], tables[0], live * 0),
+            "first_zero": (queries[0], tables[0], first),
+            "tail_zero": (queries[0], tables[0], tail),
+            "changed": (queries[1], tables[1], changed),
+        }
+        self.problem = problem_of(self.q, self.k, self.v, self.table)
+
+    def set_state(self, state: str) -> None:
+        for operand, value in zip((self.q, self.table, self.lengths), self.values[state], strict=True):
+            operand.copy_(value)
+
+    def operands(self) -> tuple[Tensor | float, ...]:
+        return self.q, self.k, self.v, self.table, self.lengths, self.scale
+
+    def run(self, schedule: Schedule) -> Outputs:
+        return {"out": schedule.run(*self.operands())}
+
+    def expected(self) -> Outputs:
+        return {"out": OP.reference(*self.operands())}
+
+
+def case(shape: Shape, device: str = "cpu") -> Case:
+    kind = f"{shape.dtype}-{shape.kv_dtype}" + ("-strided" if shape.strided else "")
+    heads = f"h{shape.q_heads}/{shape.kv_heads}x{shape.head_dim}"
+    name = f"q{shape.rows}-t{shape.length}-{heads}-p{shape.page_size}-{kind}"
+    return Case(name, partial(AttentionTrial, shape), device, shape.length)
+
+
+CPU = (
+    *(case(Shape(rows, 37, 4, 2, 32)) for rows in range(1, 9)),
+    *(case(Shape(8, length, 4, 2, 32)) for length in (1, 8, 15, 16, 17, 129, 1025)),
+    case(Shape(8, 100, 6, 1, 256, kv_dtype="float8_e4m3fn")),
+    case(Shape(5, 77, 6, 2, 24, page_size=7, dtype="float16", kv_dtype="float16", strided=True)),
+    case(Shape(3, 61, 3, 3, 40, page_size=5, dtype="bfloat16", kv_dtype="bfloat16", strided=True)),
+    case(Shape(8, 333, 24, 4, 256, page_size=48, dtype="float16", kv_dtype="float8_e4m3fn", strided=True)),
+)
+
+LONG = (1025, 3297, 8192, 32768, 131072, 262144)
+TP4 = Shape(8, 1025, page_size=3296, dtype="float16", kv_dtype="float8_e4m3fn")
+TP1 = TP4._replace(q_heads=24, kv_heads=4)
+CUDA = tuple(
+    case(shape, "cuda")
+    for shape in (
+        *(TP4._replace(rows=rows) for rows in range(1, 9)),
+        *(TP4._replace(length=length) for length in LONG[1:]),
+        *(TP1._replace(length=length) for length in LONG),
+        *(TP4._replace(length=length, page_size=1648, kv_dtype="float16") for length in LONG[:3]),
+        *(TP4._replace(length=length, page_size=16) for length in (1, 15, 17, 129)),
+        TP1._replace(length=3297, strided=True),
+    )
+)
+CASES = CPU + CUDA

@@ -1,0 +1,123 @@
+"""GDN verification problems: one to eight rows inside a wider projection, every selector, retired slots."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kernels.cases.trial import Case, Draw, Outputs, Trial
+from kernels.compare import first_difference
+from kernels.gdn import OP, Layer, State, problem_of
+from kernels.registry import Schedule
+
+
+class Shape(NamedTuple):
+    """`row_pad` elements lie between the packed rows, as the tail of a wider projection does."""
+
+    rows: int
+    key_heads: int = 2
+    value_heads: int = 6
+    key_dim: int = 16
+    value_dim: int = 16
+    dtype: str = "float32"
+    row_pad: int = 0
+    padded_slots: int = 0
+    slots: int = 8
+    width: int = 4
+
+
+class GdnTrial(Trial):
+    def __init__(self, shape: Shape, device: str) -> None:
+        self.shape, draw = shape, Draw(shape.rows * 104729 + shape.value_dim, device)
+        dtype = getattr(torch, shape.dtype)
+        self.states = ("live", *(f"selector-{s}" for s in range(1, shape.slots + 1)), "zeros", "changed", "restored")
+        channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim
+        wide = channels + 2 * shape.value_heads + shape.row_pad
+        rows = [draw.normal(shape.rows, wide, dtype=dtype) for _ in range(2)]
+        self.rows = {"changed": rows[1], "zeros": rows[0] * 0}
+        self.live, self.packed = rows[0], rows[0].clone()
+        self.layer = Layer(
+            draw.normal(channels, shape.width, dtype=dtype, scale=0.5),
+            draw.normal(shape.value_heads).exp().log1p(),
+            draw.normal(shape.value_heads),
+        )
+        spare = 3
+        pool = draw.normal(shape.slots + spare, shape.value_heads, shape.key_dim, shape.value_dim)
+        table = draw.permutation(shape.slots + spare)[: shape.slots].int()
+        if shape.padded_slots:
+            table[shape.rows - shape.padded_slots : shape.rows] = -1
+        window = draw.normal(channels, shape.width - 1 + shape.slots - 1, dtype=dtype)
+        self.before = (window, pool)
+        selector = torch.ones(1, dtype=torch.int32, device=device)
+        self.state = State(window.clone(), pool.clone(), table, selector)
+        ends = (channels, channels + shape.value_heads, channels + 2 * shape.value_heads)
+        self.qkv = self.packed[:, : ends[0]]
+        self.a, self.b = self.packed[:, ends[0] : ends[1]], self.packed[:, ends[1] : ends[2]]
+        self.problem = problem_of(self.qkv, self.a, self.b, self.layer, self.state)
+        self.written = [int(slot) for slot in table[: shape.rows]]
+
+    def set_state(self, state: str) -> None:
+        self.packed.copy_(self.rows.get(state, self.live))
+        selector = int(state.removeprefix("selector-")) if state.startswith("selector-") else 1
+        if int(self.state.slot_table[selector - 1]) < 0:
+            selector = 1
+        self.state.selector.fill_(selector)
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Undo what a run wrote, in place."""
+        self.state.window.copy_(self.before[0])
+        self.state.pool.copy_(self.before[1])
+
+    def run(self, schedule: Schedule) -> Outputs:
+        self.rewind()
+        out = schedule.run(self.qkv, self.a, self.b, self.layer, self.state)
+        return {"out": out, **self.left_behind()}
+
+    def left_behind(self) -> Outputs:
+        live = [slot for slot in self.written if slot >= 0]
+        states = self.state.pool[live]
+        return {"states": states, "window": self.state.window.clone(), "pool": self.state.pool.clone()}
+
+    def expected(self) -> Outputs:
+        self.rewind()
+        want = OP.reference(self.qkv, self.a, self.b, self.layer, self.state)
+        live = [row for row, slot in enumerate(self.written) if slot >= 0]
+        return {"out": want.out, "states": want.states[live], "window": want.window}
+
+    def untouched(self, outputs: Outputs) -> str | None:
+        retired = [slot for slot in range(len(self.before[1])) if slot not in self.written]
+        change = first_difference(outputs["pool"][retired], self.before[1][retired])
+        return f"a slot this run does not own changed: {change}" if change else None
+
+    def mutable(self) -> tuple[Tensor, ...]:
+        return self.state.window, self.state.pool
+
+
+def case(shape: Shape, device: str = "cpu") -> Case:
+    heads = f"h{shape.key_heads}/{shape.value_heads}x{shape.key_dim}x{shape.value_dim}"
+    tail = (f"-rowpad{shape.row_pad}" if shape.row_pad else "") + (
+        f"-pad{shape.padded_slots}" if shape.padded_slots else ""
+    )
+    return Case(f"r{shape.rows}-{heads}-{shape.dtype}{tail}", partial(GdnTrial, shape), device)
+
+
+CPU = (
+    *(case(Shape(rows)) for rows in range(1, 9)),
+    case(Shape(8, 1, 1, 8, 24)),
+    case(Shape(8, 2, 6, 32, 40, "float16", row_pad=5)),
+    case(Shape(5, 4, 12, 128, 128, "bfloat16", row_pad=8)),
+    case(Shape(8, 2, 4, 16, 16, padded_slots=2)),
+    case(Shape(4, 2, 4, 16, 16, slots=16)),
+)
+CUDA = (
+    *(case(Shape(rows, 4, 12, 128, 128, "float16", row_pad=8), "cuda") for rows in range(1, 9)),
+    case(Shape(8, 8, 24, 128, 128, "float16", row_pad=16), "cuda"),
+    case(Shape(8, 16, 48, 128, 128, "float16", row_pad=32), "cuda"),
+    case(Shape(8, 16, 48, 128, 128, "bfloat16"), "cuda"),
+    case(Shape(8, 4, 12, 128, 128, "float16", row_pad=8, padded_slots=2), "cuda"),
+)
+CASES = CPU + CUDA

@@ -1,0 +1,78 @@
+"""Projection problems: odd widths, every weight format, padded rows of x, and the 27B target's shapes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from kernels.cases.trial import Case, Draw, Outputs, Trial
+from kernels.compare import inside_poison
+from kernels.projection import OP, DenseWeight, Weight, problem_of
+from kernels.projection.nvfp4 import E4M3_MAX, Nvfp4Weight, padded, quantise
+from kernels.registry import Schedule
+
+# (n, k) of the fused projections of the 27B target on one rank, by tensor-parallel degree.
+TARGET = {
+    1: ((16480, 5120), (14336, 5120), (34816, 5120), (5120, 6144), (5120, 17408)),
+    2: ((8240, 5120), (7168, 5120), (17408, 5120), (5120, 3072), (5120, 8704)),
+    4: ((4120, 5120), (3584, 5120), (8704, 5120), (5120, 1536), (5120, 4352)),
+}
+PADDING = 32
+
+
+def weight_of(draw: Draw, n: int, k: int, form: str) -> Weight:
+    """A random weight in `form`; NVFP4 weights of any width come padded to 32 physical columns."""
+    if form != "nvfp4":
+        return DenseWeight(draw.normal(n, k, dtype=getattr(torch, form), scale=k**-0.5))
+    if n * k < 1 << 20:
+        return padded(quantise(draw.normal(n, k)), PADDING)
+    packed = draw.integers(0, 256, n, k // 2).byte()
+    scales = (draw.normal(n, k // 16).abs() * 64).clamp(max=E4M3_MAX).to(torch.float8_e4m3fn)
+    return padded(Nvfp4Weight(packed, scales, 1000.0, n), PADDING)
+
+
+class ProjectionTrial(Trial):
+    states = ("live", "zeros", "changed", "restored")
+
+    def __init__(self, m: int, n: int, k: int, dtype: str, form: str, pad: int, device: str) -> None:
+        draw = Draw(m * 1_000_003 + n * 1_009 + k, device)
+        self.weight = weight_of(draw, n, k, form)
+        values = draw.normal(m, k, dtype=getattr(torch, dtype))
+        self.values = {"live": values, "restored": values, "zeros": values * 0, "changed": values.flip(0) * 3}
+        self.x = inside_poison(values, pad)
+        self.problem = problem_of(self.x, self.weight)
+
+    def set_state(self, state: str) -> None:
+        self.x.copy_(self.values[state])
+
+    def run(self, schedule: Schedule) -> Outputs:
+        return {"y": schedule.run(self.x, self.weight)}
+
+    def expected(self) -> Outputs:
+        return {"y": OP.reference(self.x, self.weight)}
+
+
+def case(
+    m: int, n: int, k: int, dtype: str = "float32", form: str = "float32", pad: int = 0, device: str = "cpu"
+) -> Case:
+    name = f"m{m}-n{n}-k{k}-{dtype}-{form}" + (f"-pad{pad}" if pad else "")
+    return Case(name, partial(ProjectionTrial, m, n, k, dtype, form, pad), device)
+
+
+CPU = (
+    *(case(m, n, k) for m in range(1, 9) for n, k in ((1, 1), (33, 17), (257, 64), (100, 250))),
+    case(16, 512, 256),
+    case(8, 384, 2048, pad=3),
+    case(3, 31, 33000),
+    *(case(m, 101, 1072, dtype, form, pad=8) for m, dtype, form in (
+        (1, "float32", "bfloat16"), (8, "float16", "float16"), (5, "bfloat16", "bfloat16"), (7, "float32", "nvfp4"),
+        (8, "float16", "nvfp4"), (1, "bfloat16", "nvfp4"),
+    )),
+)  # fmt: skip
+CUDA = (
+    *(case(m, 544, 1024, "float16", "nvfp4", pad=8, device="cuda") for m in range(1, 9)),
+    *(case(8, n, k, "float16", "nvfp4", device="cuda") for shapes in TARGET.values() for n, k in shapes),
+    case(8, 4120, 5120, "bfloat16", "nvfp4", device="cuda"),
+)
+CASES = CPU + CUDA

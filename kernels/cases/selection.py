@@ -1,0 +1,68 @@
+"""Selection problems: ties inside the k, at the cut and across the whole row, signed zeros, infinities, wide rows."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from kernels.cases.trial import Case, Draw, Outputs, Trial
+from kernels.compare import inside_poison
+from kernels.registry import Schedule
+from kernels.selection import OP, problem_of
+
+
+def coarse(values: Tensor) -> Tensor:
+    """The same logits on a grid of a quarter: ties everywhere, some of them between 0.0 and -0.0."""
+    return (values * 4).trunc() / 4
+
+
+class SelectionTrial(Trial):
+    states = ("live", "ties", "equal", "masked", "changed", "restored")
+
+    def __init__(self, rows: int, vocab: int, k: int, pad: int, device: str) -> None:
+        draw = Draw(rows * 31 + vocab, device)
+        live, changed = draw.normal(rows, vocab, scale=3.0), draw.normal(rows, vocab, scale=3.0)
+        masked = live.masked_fill(live < live.quantile(0.9) if vocab < 1000 else live < 4.0, float("-inf"))
+        self.values = {
+            "live": live, "restored": live, "changed": changed, "ties": coarse(live),
+            "equal": torch.zeros_like(live), "masked": masked,
+        }  # fmt: skip
+        self.logits, self.k = inside_poison(live, pad), k
+        self.problem = problem_of(self.logits, k)
+
+    def set_state(self, state: str) -> None:
+        self.logits.copy_(self.values[state])
+
+    def run(self, schedule: Schedule) -> Outputs:
+        got = schedule.run(self.logits, self.k)
+        return {"values": got.values, "ids": got.ids}
+
+    def expected(self) -> Outputs:
+        want = OP.reference(self.logits, self.k)
+        return {"ids": want.ids}
+
+
+def case(rows: int, vocab: int, k: int, pad: int = 0, device: str = "cpu") -> Case:
+    return Case(
+        f"r{rows}-v{vocab}-k{k}" + (f"-pad{pad}" if pad else ""), partial(SelectionTrial, rows, vocab, k, pad), device
+    )
+
+
+CPU = (
+    *(case(rows, 1003, 20, pad=5) for rows in (1, 3, 8)),
+    case(2, 2, 1),
+    case(8, 21, 20),
+    case(8, 64, 16),
+    case(7, 65, 63),
+    case(8, 5000, 64),
+    case(2, 62080, 20),
+)
+CUDA = (
+    *(case(8, vocab, 20, device="cuda") for vocab in (1003, 62080, 124160, 248320)),
+    case(1, 248320, 20, device="cuda"),
+    case(3, 62080, 64, pad=5, device="cuda"),
+    case(8, 65, 63, device="cuda"),
+)
+CASES = CPU + CUDA

@@ -1,0 +1,92 @@
+"""Projection on the CPU in C++: the same order of additions, one output at a time or a register tile of them.
+
+`csrc/projection/columns.cpp` states the order. It does not depend on the tile or on the number of rows, so the two
+schedules agree bit for bit, and so do verification of eight rows and decoding of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import c_float, c_int, c_int64, c_void_p
+from typing import TYPE_CHECKING
+
+from kernels.build import BuildSpec
+from kernels.library import call, native
+from kernels.machine import cpu_arch, runs_x86_64_v3
+from kernels.projection.problem import Problem
+from kernels.projection.weights import DenseWeight, Weight
+from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
+
+if TYPE_CHECKING:
+    import torch
+
+FORMATS = {"float32": 0, "bfloat16": 1, "float16": 2}
+MAX_ROWS = 16
+DENSE = (c_void_p, c_int64, c_void_p, c_int64, c_int, c_void_p, c_int64, c_int64, c_int64, c_int64)
+NVFP4 = (c_void_p, c_int64, c_void_p, c_void_p, c_float, c_void_p, c_int64, c_int64, c_int64, c_int64)
+
+
+def guard(problem: Problem) -> Refusal | None:
+    weights = (*FORMATS, "nvfp4")
+    return first_refusal(
+        (
+            refuse_unless(problem.device == "cpu", f"device {problem.device!r}; only 'cpu'"),
+            refuse_unless(runs_x86_64_v3(problem.arch), f"processor {problem.arch!r}; AVX2 and FMA are needed"),
+            refuse_unless(problem.dtype in FORMATS, f"x is {problem.dtype}; one of {', '.join(FORMATS)}"),
+            refuse_unless(problem.weight_dtype in weights, f"weight is {problem.weight_dtype}; {', '.join(weights)}"),
+            refuse_unless(1 <= problem.m <= MAX_ROWS, f"{problem.m} rows; 1 to {MAX_ROWS}"),
+        )
+    )
+
+
+def runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
+    """`run(x, weight)` through the library of `spec`."""
+
+    def run(x: torch.Tensor, weight: Weight) -> torch.Tensor:
+        rows = x.float() if x.stride(1) == 1 else x.float().contiguous()
+        out = rows.new_empty(x.shape[0], weight.n)
+        library, head, tail = native(spec, cpu_arch()), (rows.data_ptr(), rows.stride(0)), (out.data_ptr(), weight.n)
+        shape = (x.shape[0], weight.n, weight.k)
+        if isinstance(weight, DenseWeight):
+            w, form = weight.w, FORMATS[weight.dtype]
+            call(library.entry("dense", DENSE), *head, w.data_ptr(), w.stride(0), form, *tail, *shape)
+        else:
+            codes = (weight.packed.data_ptr(), weight.scales.data_ptr(), weight.global_scale)
+            call(library.entry("nvfp4", NVFP4), *head, *codes, *tail, *shape)
+        return out.to(x.dtype)
+
+    return run
+
+
+def spec(schedule: str, rows: int, columns: int) -> BuildSpec:
+    return BuildSpec(
+        operator="projection",
+        schedule=schedule,
+        revision=1,
+        language="c++",
+        sources=("projection/columns.cpp",),
+        headers=("include/abi.h", "include/lanes.h"),
+        flags=(f"-DROWS={rows}", f"-DCOLUMNS={columns}"),
+    )
+
+
+DOT_BUILD, TILE_BUILD = spec("cpu-dot", rows=1, columns=1), spec("cpu-tile", rows=8, columns=1)
+
+DOT = Schedule(
+    name="cpu-dot",
+    revision=1,
+    contract=Bound(rel_l2=4e-3, statement="eight FP32 FMA lanes over ascending K, fixed tree, one rounding"),
+    guard=guard,
+    run=runner(DOT_BUILD),
+    build=DOT_BUILD,
+    summary="C++, one output at a time",
+)
+TILE = Schedule(
+    name="cpu-tile",
+    revision=1,
+    contract=Bitwise(parent="cpu-dot"),
+    guard=guard,
+    run=runner(TILE_BUILD),
+    build=TILE_BUILD,
+    summary="C++, up to eight rows of a column in registers",
+)
