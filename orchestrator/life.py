@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from campaigns.compare import compare
 from campaigns.errors import IdentityMismatch, ServerFailed
@@ -21,8 +21,10 @@ from orchestrator.journal import Journal
 from orchestrator.prepare import Prepared, budget_from_server
 from orchestrator.progress import View
 from orchestrator.prompts import token_sha256
-from orchestrator.startup import StartupHandle
 from results.store import Store
+
+if TYPE_CHECKING:
+    from orchestrator.startup import StartupHandle
 
 # A request that ended for one of these says nothing about the arms: its block is measured again.
 BROKEN = frozenset(
