@@ -144,10 +144,16 @@ def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Ite
             _note(desk, startup, attempt, reason, error)
             raise
         finally:
-            stopped = handle.stop()
-            end = replace(end, survivors=stopped.survivors, ended_utc=stopped.ended_utc)
-            desk.store.startup_end(campaign_id, startup, attempt, end)
-    return end.status is StartupStatus.COMPLETE
+            measured = end.status is StartupStatus.COMPLETE
+            desk.store.startup_end(campaign_id, startup, attempt, _joined(end, handle.stop()))
+    return measured
+
+
+def _joined(measured: StartupEnd, stopped: StartupEnd) -> StartupEnd:
+    """How the startup ended: by what happened while it measured, else by what its stop left behind."""
+    if measured.status is StartupStatus.COMPLETE:
+        return stopped
+    return replace(measured, survivors=stopped.survivors, ended_utc=stopped.ended_utc)
 
 
 def _note(desk: Desk, startup: int, attempt: int, reason: Reason, error: Exception) -> None:

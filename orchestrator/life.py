@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from campaigns.compare import compare
 from campaigns.errors import IdentityMismatch, ServerFailed
-from campaigns.plan import Block, CampaignPlan, PairKey, Role, StartupMode, first_role, life_warmups
+from campaigns.plan import Block, CampaignPlan, PairKey, Role, StartupMode, Step, first_role, life_warmups
 from campaigns.records import Campaign, Failure, Pair, Reason, Request
 from orchestrator import identity
 from orchestrator.journal import Journal
@@ -93,12 +93,9 @@ class Life:
         """False when a request broke and the block should be tried again."""
         seen: dict[PairKey, dict[Role, Request]] = {key: {} for key in block.keys}
         for key, steps in groupby(block.steps, key=lambda step: step.key):
-            requests = self._handle.run(tuple(steps), self._budgets[block.fixture], number)
-            self._keep(requests)
-            if any(BROKEN & set(request.reasons) for request in requests):
-                self._note_broken(key, requests)
-                if not keep_going:
-                    return False
+            requests, whole = self._take(block, tuple(steps), number)
+            if not whole and not keep_going:
+                return False
             seen[key].update({request.role: request for request in requests})
             if len(seen[key]) == 2:
                 self._pair(seen[key][Role.CONTROL], seen[key][Role.CANDIDATE])
@@ -118,12 +115,20 @@ class Life:
             for block in blocks:
                 self._warm(block, block.warmups or life_warmups(self._desk.plan), numbers[block], (role,))
                 for step in (step for step in block.steps if step.role is role):
-                    [request] = self._handle.run((step,), self._budgets[block.fixture], numbers[block])
-                    self._keep([request])
+                    [request], _ = self._take(block, (step,), numbers[block])
                     if step.key in seen:
                         both = {request.role: request, seen[step.key].role: seen[step.key]}
                         self._pair(both[Role.CONTROL], both[Role.CANDIDATE])
                     seen[step.key] = request
+
+    def _take(self, block: Block, steps: Sequence[Step], number: int) -> tuple[list[Request], bool]:
+        """Send, store, and tell whether none broke; raises where the server died."""
+        requests = self._handle.run(steps, self._budgets[block.fixture], number)
+        self._keep(requests)
+        broken = [request for request in requests if BROKEN & set(request.reasons)]
+        for request in broken:
+            self._note_broken(request)
+        return requests, not broken
 
     def _open(self, block: Block) -> int:
         return self._desk.store.block(self._desk.campaign.campaign_id, block, self._attempt)
@@ -197,13 +202,12 @@ class Life:
         facts = {"exactness": int(pair.exactness), "admissible": pair.admissible, "reasons": pair.reasons}
         self._desk.journal.write("pair", key=pair.key, **facts)
 
-    def _note_broken(self, key: PairKey, requests: Sequence[Request]) -> None:
+    def _note_broken(self, request: Request) -> None:
         """Keep the failure as evidence; a dead server ends the life."""
-        broken = next(request for request in requests if BROKEN & set(request.reasons))
-        reason = next(reason for reason in broken.reasons if reason in BROKEN)
-        message = broken.error or f"request of {broken.arm} ended with {reason}"
-        campaign_id = self._desk.campaign.campaign_id
-        utc = datetime.now(UTC).isoformat(timespec="seconds")
+        reason = next(reason for reason in request.reasons if reason in BROKEN)
+        message = request.error or f"request of {request.arm} ended with {reason}"
+        campaign_id, key = self._desk.campaign.campaign_id, request.key
+        utc = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._desk.store.failure(Failure(campaign_id, utc, reason, message, self._startup, self._attempt, key))
         self._desk.journal.write("failure", key=key, reason=reason, message=message)
         if reason is Reason.SERVER_DIED:
