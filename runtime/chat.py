@@ -1,0 +1,83 @@
+"""Chat requests: messages to a prompt through the model's template, and which of its channels an answer may open.
+
+Knows roles, tools and the template's knobs; knows neither sampling nor HTTP streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runtime import http_fields as fields
+from runtime.http_errors import bad
+from runtime.tokenizer import ChatTemplate, TemplateError, TextTokenizer
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True)
+class ChatOrder:
+    """The rendered prompt. `thinking` says that the prompt ends inside an open reasoning block."""
+
+    prompt: str
+    thinking: bool = False
+    parses_tools: bool = False
+    grammar: str | None = None
+
+
+def read_chat(body: fields.Body, template: ChatTemplate | None, tokenizer: TextTokenizer) -> ChatOrder:
+    if template is None:
+        raise bad("this model has no chat template; use /v1/completions", "messages")
+    messages = _messages(body.get("messages"))
+    settings = fields.mapping(body, "chat_template_kwargs") or {}
+    generation_prompt = fields.boolean(body, "add_generation_prompt", True)
+    prompt = _render(template, messages, None, generation_prompt, settings)
+    return ChatOrder(prompt=prompt, thinking=prompt.rfind("<think>") > prompt.rfind("</think>"))
+
+
+def _render(
+    template: ChatTemplate,
+    messages: list[dict[str, Any]],
+    tools: list[dict[str, Any]] | None,
+    generation_prompt: bool,
+    settings: Mapping[str, Any],
+) -> str:
+    reserved = sorted({"messages", "tools", "add_generation_prompt"} & settings.keys())
+    if reserved:
+        raise bad(f"chat_template_kwargs may not set {reserved[0]}", "chat_template_kwargs")
+    try:
+        prompt = template.render(messages, tools, generation_prompt, **settings)
+    except TemplateError as error:
+        raise bad(str(error), "messages") from error
+    fields.require_unicode(prompt, "messages")
+    return prompt
+
+
+def _messages(value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not value:
+        raise bad("messages must be a non-empty list", "messages")
+    return [_message(message, f"messages[{index}]") for index, message in enumerate(value)]
+
+
+def _message(message: Any, where: str) -> dict[str, Any]:
+    if not isinstance(message, dict) or message.get("role") not in _ROLES:
+        raise bad(f"{where} must be an object whose role is one of {', '.join(_ROLES)}", "messages")
+    role = "system" if message["role"] == "developer" else message["role"]
+    return {**message, "role": role, "content": _text_content(message.get("content"), where)}
+
+
+def _text_content(content: Any, where: str) -> str:
+    """A string, or a list of text parts joined; this server reads no other kind of part."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise bad(f"{where}.content must be a string or a list of text parts", "messages")
+    pieces = []
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise bad(f"{where}.content may hold text parts only", "messages")
+        pieces.append(part["text"])
+    return "".join(pieces)

@@ -1,0 +1,200 @@
+"""JSON of answers: stream chunks and whole responses of both completion dialects.
+
+Knows the spelling of OpenAI's objects and vLLM's additions; knows neither sockets nor the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from runtime.generation import Step
+from runtime.http_requests import Order
+from runtime.tools import CallParser
+from runtime.transcript import Piece
+
+DONE = b"data: [DONE]\n\n"
+
+
+def event(value: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+@dataclass
+class Progress:
+    """What has happened to one request so far, for its usage, its metrics and the server's."""
+
+    num_prompt_tokens: int
+    queue_ns: int = 0
+    steps: list[Step] = field(default_factory=list)
+    finish_reason: str | None = None
+
+    def add(self, piece: Piece) -> None:
+        self.steps.append(piece.step)
+        self.finish_reason = piece.finish_reason
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(step.token_ids) for step in self.steps)
+
+    @property
+    def rounds(self) -> list[Step]:
+        return self.steps[1:]
+
+    @property
+    def prefill_ns(self) -> int:
+        return self.steps[0].total_ns if self.steps else 0
+
+    @property
+    def decode_ns(self) -> int:
+        """From the end of the prefill to the end of the last round, whatever the engine did in between."""
+        return self.steps[-1].ended_ns - self.steps[0].ended_ns if self.steps else 0
+
+    def usage(self) -> dict[str, Any]:
+        num_tokens = self.num_tokens
+        return {
+            "prompt_tokens": self.num_prompt_tokens,
+            "completion_tokens": num_tokens,
+            "total_tokens": self.num_prompt_tokens + num_tokens,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        }
+
+    def metrics(self) -> dict[str, Any]:
+        return {
+            "queue_ns": self.queue_ns,
+            "prefill_ns": self.prefill_ns,
+            "decode_ns": self.decode_ns,
+            "num_q1_steps": sum(step.kind == "q1" for step in self.rounds),
+            "rounds": [step.details() for step in self.rounds],
+        }
+
+
+class Writer:
+    """Shapes one request's answer. Subclasses spell the two dialects; `head` fields are alike in every chunk."""
+
+    id_prefix = ""
+    chunk_object = ""
+    whole_object = ""
+
+    def __init__(self, order: Order, model: str) -> None:
+        self._order = order
+        self._head = {"id": f"{self.id_prefix}{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
+        self._pieces: list[Piece] = []
+
+    def opening(self) -> dict[str, Any] | None:
+        """A chunk before the first token, or None."""
+        return None
+
+    def chunk(self, piece: Piece) -> dict[str, Any]:
+        choice = {"index": 0, **self._channels(piece), "logprobs": None, "finish_reason": self._reason(piece)}
+        if self._order.return_token_ids:
+            choice["token_ids"] = list(piece.step.token_ids)
+            choice |= self._first_ids(piece)
+        return {**self._head, "object": self.chunk_object, "choices": [choice]}
+
+    def closing(self, progress: Progress) -> dict[str, Any] | None:
+        """The chunk behind the last choice: usage, and the rounds on request."""
+        if not (self._order.include_usage or self._order.return_round_details):
+            return None
+        return {**self._head, "object": self.chunk_object, "choices": [], **self._totals(progress)}
+
+    def collect(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+
+    def whole(self, progress: Progress) -> dict[str, Any]:
+        choice = {"index": 0, **self._whole_channels(), "logprobs": None, "finish_reason": self._whole_reason()}
+        if self._order.return_token_ids:
+            choice["token_ids"] = [token_id for step in progress.steps for token_id in step.token_ids]
+        answer = {**self._head, "object": self.whole_object, "choices": [choice], **self._totals(progress)}
+        return self._with_prompt_ids(answer) if self._order.return_token_ids else answer
+
+    def _totals(self, progress: Progress) -> dict[str, Any]:
+        details = {"metrics": progress.metrics()} if self._order.return_round_details else {}
+        return {"usage": progress.usage(), **details}
+
+    def _prompt_ids(self) -> list[int]:
+        return list(self._order.generation.prompt_ids)
+
+    def _first_ids(self, piece: Piece) -> dict[str, Any]:
+        return {}
+
+    def _reason(self, piece: Piece) -> str | None:
+        return piece.finish_reason
+
+    def _whole_reason(self) -> str | None:
+        return self._pieces[-1].finish_reason
+
+    def _channels(self, piece: Piece) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _whole_channels(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _with_prompt_ids(self, answer: dict[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class CompletionWriter(Writer):
+    id_prefix = "cmpl-"
+    chunk_object = whole_object = "text_completion"
+
+    def _channels(self, piece: Piece) -> dict[str, Any]:
+        return {"text": piece.content}
+
+    def _first_ids(self, piece: Piece) -> dict[str, Any]:
+        return {"prompt_token_ids": self._prompt_ids()} if piece.step.kind == "prefill" else {}
+
+    def _whole_channels(self) -> dict[str, Any]:
+        return {"text": "".join(piece.content for piece in self._pieces)}
+
+    def _with_prompt_ids(self, answer: dict[str, Any]) -> dict[str, Any]:
+        answer["choices"][0]["prompt_token_ids"] = self._prompt_ids()
+        return answer
+
+
+class ChatWriter(Writer):
+    id_prefix = "chatcmpl-"
+    chunk_object = "chat.completion.chunk"
+    whole_object = "chat.completion"
+
+    def __init__(self, order: Order, model: str) -> None:
+        super().__init__(order, model)
+        self._calls = CallParser()
+
+    def opening(self) -> dict[str, Any]:
+        choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+        answer = {**self._head, "object": self.chunk_object, "choices": [choice]}
+        return self._with_prompt_ids(answer) if self._order.return_token_ids else answer
+
+    def _channels(self, piece: Piece) -> dict[str, Any]:
+        delta: dict[str, Any] = {}
+        if piece.reasoning:
+            delta["reasoning"] = piece.reasoning
+        if piece.content:
+            delta["content"] = piece.content
+        calls = self._calls.push(piece.tool_text)
+        if calls:
+            delta["tool_calls"] = calls
+        return {"delta": delta}
+
+    def _reason(self, piece: Piece) -> str | None:
+        called = piece.finish_reason == "stop" and self._calls.num_calls > 0
+        return "tool_calls" if called else piece.finish_reason
+
+    def _whole_channels(self) -> dict[str, Any]:
+        for piece in self._pieces:
+            self._calls.push(piece.tool_text)
+        calls = self._calls.whole()
+        content = "".join(piece.content for piece in self._pieces)
+        reasoning = "".join(piece.reasoning for piece in self._pieces)
+        message = {"role": "assistant", "content": content or (None if calls else ""), "reasoning": reasoning or None}
+        return {"message": {**message, "tool_calls": calls} if calls else message}
+
+    def _whole_reason(self) -> str | None:
+        return self._reason(self._pieces[-1])
+
+    def _with_prompt_ids(self, answer: dict[str, Any]) -> dict[str, Any]:
+        return {**answer, "prompt_token_ids": self._prompt_ids()}

@@ -1,0 +1,182 @@
+"""`python -m runtime.server`: the process that speaks HTTP. It starts one engine process per rank and ends with them.
+
+Never imports torch: parsing, templates and SSE run here, beside the engine and not in its way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import ipaddress
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from runtime.engine_client import EngineClient
+from runtime.http_app import Limits, build_app
+from runtime.service import Service
+
+_GRACE_SECONDS = 2
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    model: Path
+    port: int
+    host: str
+    served_model_name: str
+    tensor_parallel_size: int
+    max_model_len: int | None
+    device: str
+    dtype: str
+    kv_cache_dtype: str | None
+    threads: int
+    max_waiting: int
+    max_body_bytes: int
+    api_key: str | None
+
+    def worker_arguments(self) -> list[str]:
+        arguments = [f"--model={self.model}", f"--device={self.device}", f"--dtype={self.dtype}"]
+        arguments += [f"--threads={self.threads}"]
+        if self.max_model_len is not None:
+            arguments.append(f"--max-model-len={self.max_model_len}")
+        if self.kv_cache_dtype is not None:
+            arguments.append(f"--kv-cache-dtype={self.kv_cache_dtype}")
+        return arguments
+
+    def worker_environment(self) -> dict[str, str]:
+        """Torch reads its thread count when it loads, so a worker's environment states it too."""
+        return {**os.environ, "OMP_NUM_THREADS": str(self.threads), "PYTHONUNBUFFERED": "1"}
+
+
+def parse_options(arguments: list[str] | None = None) -> ServerOptions:
+    parser = argparse.ArgumentParser(prog="python -m runtime.server", description=__doc__)
+    parser.add_argument("--model", type=Path, required=True, help="folder in Hugging Face layout, drafter/ inside")
+    parser.add_argument("--port", type=_port, required=True, help="0 lets the system choose")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--served-model-name", help="default: the folder's name")
+    parser.add_argument("--tensor-parallel-size", type=_positive, default=1, metavar="N")
+    parser.add_argument("--max-model-len", type=_positive, metavar="N", help="default: the checkpoint's capacity")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+    parser.add_argument("--kv-cache-dtype", help="default: the engine's choice for the dtype")
+    parser.add_argument("--threads", type=_positive, default=1, help="CPU threads per engine process")
+    parser.add_argument("--max-waiting", type=_positive, default=64, help="queued requests before 429")
+    parser.add_argument("--max-body-bytes", type=_positive, default=4 << 20)
+    parser.add_argument("--api-key-file", type=Path, help="file whose only line clients must send as bearer key")
+    given = parser.parse_args(arguments)
+    values = vars(given)
+    key_file = values.pop("api_key_file")
+    values["model"] = _model_folder(parser, given.model)
+    values["served_model_name"] = given.served_model_name or given.model.resolve().name
+    return ServerOptions(**values, api_key=_read_key(parser, key_file))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse_options(arguments)
+    if not _is_loopback(options.host):
+        print(f"warning: listening on {options.host}, reachable from other machines", file=sys.stderr)
+    server = Server(options)
+    server.run()
+    if server.death is not None:
+        print(f"error: {server.death}", file=sys.stderr)
+        return 1
+    return 0
+
+
+class Server:
+    """uvicorn around the application, with the engine's life inside the application's."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self.death: str | None = None
+        self._options = options
+        self._client = EngineClient(options.tensor_parallel_size, options.max_waiting, self._engine_died)
+        self._service = Service(self._client, options.model, options.served_model_name)
+        limits = Limits(options.max_body_bytes, options.api_key)
+        config = uvicorn.Config(
+            build_app(self._service, limits, self._lifespan),
+            host=options.host,
+            port=options.port,
+            log_level="warning",
+            access_log=False,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="on",
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+        self._uvicorn = uvicorn.Server(config)
+
+    def run(self) -> None:
+        self._uvicorn.run()
+
+    def _engine_died(self, sentence: str) -> None:
+        self.death = sentence
+        self._uvicorn.should_exit = True
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self) -> AsyncIterator[None]:
+        await self._client.start(self._options.worker_arguments(), self._options.worker_environment())
+        preparing = asyncio.create_task(self._service.prepare())
+        preparing.add_done_callback(self._prepared)
+        try:
+            yield
+        finally:
+            preparing.cancel()
+            await self._client.close()
+
+    def _prepared(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            self._engine_died(f"the server cannot serve {self._options.model}: {error}")
+
+
+def _port(value: str) -> int:
+    port = int(value)
+    if not 0 <= port < 65536:
+        raise argparse.ArgumentTypeError(f"a port lies between 0 and 65535, not {port}")
+    return port
+
+
+def _positive(value: str) -> int:
+    number = int(value)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
+
+
+def _model_folder(parser: argparse.ArgumentParser, model: Path) -> Path:
+    needed = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "drafter/config.json")
+    for name in needed:
+        if not (model / name).is_file():
+            parser.error(f"--model {model} has no {name}; give a folder in Hugging Face layout with drafter/ inside")
+    return model.resolve()
+
+
+def _read_key(parser: argparse.ArgumentParser, path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        key = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        parser.error(f"--api-key-file {path} cannot be read: {error.strerror}")
+    if not key or not key.isascii() or len(key.split()) != 1:
+        parser.error(f"--api-key-file {path} must hold one key of visible ASCII characters on one line")
+    return key
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Training the target: next-token cross-entropy over the assistant's tokens, Adam, one cosine.
+
+Weights are FP32 leaves; each step casts them to the compute type and assembles the runtime's own decoder from them, so
+what is trained is what is served.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.registry import Routes
+from runtime.config import TargetConfig
+from runtime.models.target import Target
+from runtime.models.weights import Shapes
+from runtime.operators import Operators
+from runtime.training.presets import Schedule
+from runtime.training.text import IGNORED, Batch
+
+Leaves = dict[str, Tensor]
+Report = Callable[[int, Tensor], None]
+
+
+def initial_leaves(shapes: Shapes, num_layers: int, zero_centred: bool, seed: int, device: torch.device) -> Leaves:
+    """Fresh FP32 leaves; outputs of sub-blocks start small. `zero_centred` norms scale by 1 + weight."""
+    generator = torch.Generator().manual_seed(seed)
+    leaves = {}
+    for name, shape in shapes.items():
+        if name.endswith("norm.weight"):
+            zero = zero_centred and not name.endswith("linear_attn.norm.weight")
+            value = torch.zeros(shape) if zero else torch.ones(shape)
+        else:
+            value = _initial(name, shape, num_layers, generator)
+        leaves[name] = value.to(device).requires_grad_(True)
+    return leaves
+
+
+def _initial(name: str, shape: tuple[int, ...], num_layers: int, generator: torch.Generator) -> Tensor:
+    if name.endswith("A_log"):
+        return torch.empty(shape).uniform_(1.0, 8.0, generator=generator).log()
+    if name.endswith("dt_bias"):
+        step = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp()
+        return step + torch.log(-torch.expm1(-step))
+    if name.endswith("conv1d.weight"):
+        return torch.empty(shape).uniform_(-0.5, 0.5, generator=generator)
+    if name.endswith("base_kernel"):
+        kernel = torch.zeros(shape)
+        kernel[:, 0] = 1.0
+        return kernel
+    if name.endswith("kernel_projection.weight"):
+        return torch.zeros(shape)
+    spread = 0.02 if "embed" in name else shape[-1] ** -0.5
+    if "codebook" in name:
+        spread = 0.1
+    if name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):
+        spread /= math.sqrt(2 * num_layers)
+    return torch.empty(shape).normal_(0.0, spread, generator=generator)
+
+
+def optimiser_of(leaves: Leaves, rate: float) -> torch.optim.Optimizer:
+    """AdamW; decay on matrices alone."""
+    matrices = [leaf for leaf in leaves.values() if leaf.ndim == 2]
+    others = [leaf for leaf in leaves.values() if leaf.ndim != 2]
+    groups = [{"params": matrices, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), eps=1e-8, foreach=True)
+
+
+def rate_at(step: int, schedule: Schedule) -> float:
+    """Linear warm-up, then half a cosine down to a fiftieth."""
+    if step < schedule.warm_up:
+        return schedule.rate * (step + 1) / schedule.warm_up
+    progress = (step - schedule.warm_up) / max(1, schedule.steps - schedule.warm_up)
+    return schedule.rate * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
+
+
+def assemble(
+    config: TargetConfig, leaves: Mapping[str, Tensor], dtype: torch.dtype, aux: tuple[int, ...] = ()
+) -> Target:
+    cast = {name: leaf if name.endswith(("A_log", "dt_bias")) else leaf.to(dtype) for name, leaf in leaves.items()}
+    return Target(config, cast, Operators(Routes()), aux)
+
+
+def target_loss(model: Target, batch: Batch) -> Tensor:
+    """Mean cross-entropy over counted tokens; only their rows go through the head."""
+    hidden = model.sequence(batch.ids).hidden
+    counted = batch.targets != IGNORED
+    logits = model.head(hidden[counted])
+    return F.cross_entropy(logits.float(), batch.targets[counted])
+
+
+class TargetTrainer:
+    """The state of one run; `state` and `resume` make it continue where it stopped."""
+
+    def __init__(self, config: TargetConfig, leaves: Leaves, schedule: Schedule, dtype: torch.dtype) -> None:
+        self.config, self.leaves, self.schedule, self.dtype = config, leaves, schedule, dtype
+        self.optimiser = optimiser_of(leaves, schedule.rate)
+        self.step = 0
+
+    def run(self, batches: Iterable[Batch], report: Report) -> None:
+        for batch in batches:
+            if self.step >= self.schedule.steps:
+                return
+            report(self.step, self._update(batch))
+            self.step += 1
+
+    def _update(self, batch: Batch) -> Tensor:
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate_at(self.step, self.schedule)
+        loss = target_loss(assemble(self.config, self.leaves, self.dtype), batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.leaves.values(), 1.0, foreach=True)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return loss.detach()

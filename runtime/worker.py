@@ -1,0 +1,208 @@
+"""One rank's engine process: reads orders from its channel, runs the engine, tells each step. Owns torch.
+
+Started by the API process alone (`runtime.engine_client`). It ends when the channel closes or its parent dies; it
+knows nothing of HTTP, text or other requests in the queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import platform
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from kernels.registry import KernelError
+from runtime.errors import RuntimeFault
+from runtime.generation import Generation, Step
+from runtime.identity import numeric_environment
+from runtime.protocol import Channel, Message, PeerGone
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    options = _parse()
+    _die_with_parent(options.parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches the whole group; the parent decides
+    channel = Channel(socket.socket(fileno=options.channel))
+    try:
+        worker = _load(options, channel)
+        channel.send({"event": "ready", "facts": worker.facts()})
+        worker.serve()
+    except PeerGone:
+        return 0
+    except RuntimeFault as error:
+        channel.send({"event": "fatal", "message": str(error)})
+        return 1
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m runtime.worker")
+    for name in ("channel", "rank", "world-size", "parent", "threads"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--dtype", required=True)
+    parser.add_argument("--max-model-len", type=int)
+    parser.add_argument("--kv-cache-dtype")
+    return parser.parse_args()
+
+
+def _die_with_parent(parent: int) -> None:
+    """Ask the kernel for SIGKILL when the parent dies; it may have died before the request."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(0)
+
+
+def _load(options: argparse.Namespace, channel: Channel) -> Worker:
+    import torch
+
+    from runtime.engine import Engine, EngineOptions
+
+    torch.set_num_threads(options.threads)
+    engine = Engine.load(
+        options.model,
+        EngineOptions(
+            max_model_len=options.max_model_len,
+            device=options.device,
+            dtype=options.dtype,
+            kv_cache_dtype=options.kv_cache_dtype,
+            rank=options.rank,
+            world_size=options.world_size,
+        ),
+    )
+    return Worker(engine, channel)
+
+
+class Worker:
+    """The loop of one rank: one order at a time, and between rounds whatever else has arrived."""
+
+    def __init__(self, engine: Any, channel: Channel) -> None:
+        self._engine = engine
+        self._channel = channel
+
+    def facts(self) -> Message:
+        import torch
+
+        engine = self._engine
+        return {
+            "max_model_len": engine.max_model_len,
+            "block_size": engine.block_size,
+            "kv_cache_dtype": engine.kv_cache_dtype,
+            "dtype": engine.dtype,
+            "device": _device(torch, engine.device),
+            "versions": {"torch": torch.__version__, **_cuda_version(torch)},
+            "environment": numeric_environment(os.environ),
+        }
+
+    def serve(self) -> None:
+        while True:
+            self._obey(self._channel.receive())
+
+    def _obey(self, message: Message) -> None:
+        match message["do"]:
+            case "generate":
+                self._generate(message["job"], Generation.from_json(message["request"]))
+            case "set_arm":
+                self._set_arm(message["call"], message["schedules"])
+            case "arm":
+                self._reply(message["call"], dict(self._engine.routes.enabled))
+            case "counters":
+                self._reply(message["call"], self._engine.routes.counters())
+
+    def _generate(self, job: int, order: Generation) -> None:
+        try:
+            for step in self._steps(order, cancelled=lambda: self._cancelled(job)):
+                self._channel.send({"event": "step", "job": job, "step": step.to_json()})
+        except RuntimeFault as error:
+            self._channel.send({"event": "failed", "job": job, "message": str(error)})
+        else:
+            self._channel.send({"event": "ended", "job": job})
+
+    def _steps(self, order: Generation, cancelled: Callable[[], bool]) -> Iterator[Step]:
+        """The engine's events as steps; the step that ends the answer says why, which the engine tells after it."""
+        num_tokens = 0
+        for event in self._engine.generate(engine_request(order, cancelled)):
+            if hasattr(event, "token_ids"):
+                num_tokens += len(event.token_ids)
+                yield as_step(event, _finish_reason(order, event.token_ids, num_tokens))
+
+    def _cancelled(self, job: int) -> bool:
+        """Between rounds: answer what has arrived meanwhile; true when the order was taken back."""
+        cancelled = False
+        for message in self._channel.pending():
+            if message["do"] == "cancel":
+                cancelled |= message["job"] == job
+            else:
+                self._obey(message)
+        return cancelled
+
+    def _set_arm(self, call: int, schedules: dict[str, str]) -> None:
+        try:
+            self._engine.routes.enable(schedules)
+        except KernelError as error:
+            self._channel.send({"event": "refused", "call": call, "message": str(error)})
+        else:
+            self._reply(call, dict(self._engine.routes.enabled))
+
+    def _reply(self, call: int, value: Any) -> None:
+        self._channel.send({"event": "reply", "call": call, "value": value})
+
+
+def engine_request(order: Generation, cancelled: Callable[[], bool]) -> Any:
+    from runtime.sampling import SamplingParams
+    from runtime.sequence import GenerateRequest
+
+    return GenerateRequest(
+        prompt_ids=order.prompt_ids,
+        sampling=SamplingParams(**asdict(order.sampling)),
+        max_tokens=order.max_tokens,
+        eos_ids=order.eos_ids,
+        cancelled=cancelled,
+    )
+
+
+def as_step(event: Any, finish_reason: str | None) -> Step:
+    """A step of an engine's `Prefill` or `RoundRecord`."""
+    if not hasattr(event, "rows"):
+        ids = tuple(event.token_ids)
+        return Step("prefill", ids, total_ns=event.prefill_ns, ended_ns=event.ended_ns, finish_reason=finish_reason)
+    names = {field.name for field in fields(Step)} - {"finish_reason"}
+    return Step(**{name: getattr(event, name) for name in names}, finish_reason=finish_reason)
+
+
+def _finish_reason(order: Generation, token_ids: Sequence[int], num_tokens: int) -> str | None:
+    if token_ids and token_ids[-1] in order.eos_ids:
+        return "stop"
+    return "length" if num_tokens == order.max_tokens else None
+
+
+def _device(torch: Any, device: Any) -> dict[str, str]:
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return {"uuid": f"GPU-{properties.uuid}", "name": properties.name}
+    return {"uuid": "cpu", "name": _cpu_name()}
+
+
+def _cpu_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _cuda_version(torch: Any) -> dict[str, str]:
+    return {"cuda": torch.version.cuda} if torch.version.cuda else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
