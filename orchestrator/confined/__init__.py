@@ -1,0 +1,1 @@
+"""The inside of the sandbox: run by a bare interpreter, standard library only, never imported by the rest."""

@@ -1,0 +1,137 @@
+"""The trusted process inside the walls: runs the tests of one set, one result line each.
+
+It never runs the answer's code. Tests call into the candidate process and get plain values back, so patched builtins,
+objects that equal everything and exits before the asserts meet nothing that they could change. A set is complete only
+with the line {"done": true}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from orchestrator.confined.child import Ended, Interpreter
+from orchestrator.confined.remote import Broken, Candidate
+from orchestrator.confined.stdout import same_output
+from orchestrator.confined.values import own_classes
+
+_PROGRAM = "import os; exec(compile(os.fdopen({fd}, encoding='utf-8').read(), 'program', 'exec'))"
+_TESTS = "tests"  # module name of the judge's own namespace
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where results go and how long there is."""
+
+    result_fd: int
+    interpreter: Interpreter
+    deadline: float
+    output_bytes: int
+
+    def report(self, status: str, detail: str = "") -> None:
+        self.send({"status": status, "detail": detail[:500]})
+
+    def send(self, line: Mapping[str, Any]) -> None:
+        data = json.dumps(line).encode() + b"\n"
+        while data:
+            data = data[os.write(self.result_fd, data) :]
+
+
+def main(job: Mapping[str, Any], result_fd: int) -> int:
+    limits, program = job["limits"], job["program"]
+    interpreter = Interpreter(job["python"], tuple(job["paths"]), limits["cpu_s"])
+    bench = Bench(result_fd, interpreter, time.monotonic() + limits["wall_s"], limits["output_bytes"])
+    if program["kind"] == "stdin":
+        _run_stdin(bench, program, job["source"])
+    else:
+        _run_steps(bench, program, job["source"])
+    bench.send({"done": True})
+    return 0
+
+
+def _run_stdin(bench: Bench, program: Mapping[str, Any], source: str) -> None:
+    """A process for each test; a broken limit ends the set, for the next test would cost as much."""
+    for number, test in enumerate(program["tests"]):
+        ended = _one_program(bench, program["prelude"] + source, test["input"])
+        bench.report(*_judge_output(ended, test["output"]))
+        if ended.broke:
+            for _ in program["tests"][number + 1 :]:
+                bench.report("not-run")
+            return
+
+
+def _one_program(bench: Bench, text: str, given: str) -> Ended:
+    _empty_folder()
+    with _memory_file(given) as stdin, _memory_file(text) as code:
+        entry, pipe = _PROGRAM.format(fd=code.fileno()), subprocess.PIPE
+        running = bench.interpreter.start(entry, stdin=stdin, stdout=pipe, stderr=pipe, pass_fds=(code.fileno(),))
+        patience_s = 2.0 * bench.interpreter.cpu_s + 5.0  # a busy host stretches wall time, not CPU time
+        return running.watch(min(bench.deadline, time.monotonic() + patience_s), bench.output_bytes)
+
+
+def _judge_output(ended: Ended, wanted: str) -> tuple[str, str]:
+    if ended.broke:
+        return ended.broke, ended.error_tail
+    if ended.code:
+        return "error", f"exit code {ended.code}: {ended.error_tail[-300:]}"
+    if same_output(ended.output.decode(errors="replace"), wanted):
+        return "passed", ""
+    return "failed", f"printed {ended.output[:200]!r}"
+
+
+def _memory_file(text: str) -> IO[bytes]:
+    file = os.fdopen(os.memfd_create("text"), "w+b")
+    file.write(text.encode())
+    file.seek(0)
+    return file
+
+
+def _empty_folder() -> None:
+    for entry in Path().iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink()
+
+
+def _run_steps(bench: Bench, program: Mapping[str, Any], source: str) -> None:
+    """One candidate process for the whole set; when it is gone, the steps that are left were not run."""
+    steps = program["steps"]
+    names: dict[str, Any] = {"__name__": _TESTS}
+    exec(compile(program["prelude"], "prelude", "exec"), names)
+    with Candidate(bench.interpreter, bench.deadline, own_classes(names, _TESTS)) as candidate:
+        try:
+            candidate.load(program["prelude"], source)
+            names.update({name: candidate.bind(expression) for name, expression in program["bind"].items()})
+            exec(compile(program["setup"], "setup", "exec"), names)
+        except BaseException as error:  # tests may raise anything
+            bench.report(*_verdict(error, candidate))
+            steps = steps[1:]
+            candidate.stop()
+        for step in steps:
+            bench.report(*_run_step(step, names, candidate))
+
+
+def _run_step(step: str, names: dict[str, Any], candidate: Candidate) -> tuple[str, str]:
+    if candidate.stopped:
+        return "not-run", ""
+    try:
+        exec(compile(step, "test", "exec"), names)
+    except BaseException as error:
+        return _verdict(error, candidate)
+    return "passed", ""
+
+
+def _verdict(error: BaseException, candidate: Candidate) -> tuple[str, str]:
+    if isinstance(error, Broken):
+        candidate.stop()
+        return error.status, str(error)
+    status = {"AssertionError": "failed", "MemoryError": "memory"}.get(type(error).__name__, "error")
+    return status, f"{type(error).__name__}: {error}"

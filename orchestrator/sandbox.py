@@ -1,0 +1,222 @@
+"""Runs generated code behind walls: one fresh set of namespaces for each set of tests, everything killed afterwards.
+
+The walls are in `confined.walls`; this side starts them, counts time, memory and output, and ends the tree. Where the
+kernel refuses namespaces no code runs, unless mode "weak" was asked for: then limits and an unprivileged uid are all
+there is, and the mode is stored with every score. Knows nothing of datasets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import stat
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from campaigns.errors import WorldError
+from campaigns.scorers.execution import Job, Limits, Outcome, TestResult
+
+ROOT = Path(__file__).resolve().parent.parent
+UNPRIVILEGED_UID = 65534
+MAX_RESULT_BYTES = 8 << 20
+_POLL_S = 0.05
+_GRACE_S = 10.0  # beyond the set's wall clock, for the judge to say so itself
+_START = "import sys; sys.path.insert(0, {root!r}); from orchestrator.confined import walls; walls.main({fd})"
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Mode(StrEnum):
+    NAMESPACES = "namespaces"
+    WEAK = "weak"  # limits and an unprivileged uid only
+
+
+class SandboxRefused(WorldError):
+    """The machine cannot confine code in the wanted way."""
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """`python` runs the code inside; packages of this environment (numpy and the like) can be imported there."""
+
+    mode: Mode = Mode.NAMESPACES
+    python: str = ""
+    uid: int = UNPRIVILEGED_UID  # what root becomes; anyone else stays who they are
+
+    def __call__(self, job: Job) -> Outcome:
+        """Run one set of tests; raises SandboxRefused before any code has run."""
+        started = time.monotonic()
+        with self._tree(job) as (process, results):
+            watched = _watch(process, results, started + job.limits.wall_s + _GRACE_S, job.limits.memory_bytes)
+        return self._outcome(watched, time.monotonic() - started)
+
+    def refusal(self) -> str:
+        """Why the kernel does not let code run in this mode; empty when it does."""
+        probe = Job({"kind": "steps", "prelude": "", "setup": "", "bind": {}, "steps": ["assert True"]}, "", Limits())
+        try:
+            return "" if self(probe).passed else "a trivial program did not pass inside"
+        except SandboxRefused as error:
+            return str(error)
+
+    @contextmanager
+    def _tree(self, job: Job) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+        """The process tree of one run, gone on exit, and the descriptor of its results."""
+        with tempfile.TemporaryDirectory(prefix="sandbox-", ignore_cleanup_errors=True) as folder:
+            if self.mode is Mode.WEAK and os.geteuid() == 0:
+                os.chown(folder, self.uid, self.uid)
+            results, write_end = os.pipe()
+            try:
+                process = subprocess.Popen(
+                    [self._python, "-I", "-S", "-B", "-c", _START.format(root=str(ROOT), fd=write_end)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=(write_end,),
+                    start_new_session=True,
+                    cwd="/",
+                    env={"LANG": "C.UTF-8"},
+                )
+                os.close(write_end)
+                try:
+                    _hand_over(process, self._request(job, folder))
+                    yield process, results
+                finally:
+                    _end(process)
+            finally:
+                os.close(results)
+
+    def _request(self, job: Job, folder: str) -> dict[str, Any]:
+        packages = sysconfig.get_path("purelib")
+        own = str(ROOT / "orchestrator" / "confined")
+        visible = [sys.base_prefix, packages, own, str(ROOT / "orchestrator" / "__init__.py")]
+        if self.mode is Mode.WEAK and os.geteuid() == 0:
+            self._check_readable()
+        return {
+            "mode": str(self.mode),
+            "uid": self.uid,
+            "parent": os.getpid(),
+            "folder": folder,
+            "visible": [path for path in visible if not path.startswith("/usr/")],
+            "limits": job.limits.to_json(),
+            "job": {
+                "program": dict(job.program),
+                "source": job.source,
+                "limits": job.limits.to_json(),
+                "python": self._python,
+                "paths": [str(ROOT), packages],
+            },
+        }
+
+    @property
+    def _python(self) -> str:
+        return os.path.realpath(self.python or getattr(sys, "_base_executable", sys.executable))
+
+    def _check_readable(self) -> None:
+        """Without a root of its own, the unprivileged uid must be able to reach the interpreter and this checkout."""
+        for path in (Path(self._python), ROOT / "orchestrator" / "confined"):
+            closed = [p for p in (path, *path.parents) if not p.stat().st_mode & stat.S_IXOTH]
+            if closed:
+                raise SandboxRefused(
+                    f"sandbox.mode=weak as root: uid {self.uid} cannot enter {closed[-1]}, which holds {path}; "
+                    "run as an ordinary user, or install there where everyone may read"
+                )
+
+    def _outcome(self, watched: _Watched, wall_s: float) -> Outcome:
+        lines = _parse(watched.data)
+        refused = next((line["refused"] for line in lines if "refused" in line), None)
+        if refused is not None:
+            raise SandboxRefused(
+                f"the kernel refuses to confine generated code ({refused}); allow user namespaces, "
+                "or accept limits alone with sandbox.mode=weak"
+            )
+        results = tuple(TestResult(line["status"], line["detail"]) for line in lines if "status" in line)
+        done = bool(lines) and lines[-1] == {"done": True}
+        broke = watched.broke or ("" if done else "no-verdict")
+        return Outcome(results, broke, wall_s, str(self.mode))
+
+
+@dataclass(frozen=True)
+class _Watched:
+    data: bytes
+    broke: str
+
+
+def _hand_over(process: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
+    assert process.stdin is not None, "started with a pipe"
+    with suppress(BrokenPipeError):  # it has ended already: no verdict will say so
+        process.stdin.write(json.dumps(request).encode())
+        process.stdin.close()
+
+
+def _watch(process: subprocess.Popen[bytes], results: int, deadline: float, memory_bytes: int) -> _Watched:
+    """Collect results until the judge closes them, or the tree breaks a limit."""
+    data = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(results, selectors.EVENT_READ)
+        while time.monotonic() < deadline:
+            if selector.select(_POLL_S):
+                chunk = os.read(results, 65536)
+                if not chunk:
+                    return _Watched(bytes(data), "")
+                data += chunk
+            if len(data) > MAX_RESULT_BYTES:
+                return _Watched(b"", "output-limit")
+            if _resident_bytes(process.pid) > memory_bytes:
+                return _Watched(bytes(data), "memory")
+    return _Watched(bytes(data), "timeout")
+
+
+def _parse(data: bytes) -> list[dict[str, Any]]:
+    """Whole lines only: the last one may have been cut by the end of the tree."""
+    return [json.loads(line) for line in data.split(b"\n")[:-1]]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the tree from its leaves' init upwards; the kernel ends a PID namespace with its first process."""
+    deadline = time.monotonic() + _GRACE_S
+    tree = descendants(process.pid)
+    while time.monotonic() < deadline:
+        for pid in reversed([process.pid, *tree]):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+        tree = [pid for pid in tree if _is_alive(pid)]
+        if not tree:
+            return
+        time.sleep(0.01)
+    raise SandboxRefused(f"processes {tree} of a sandbox cannot be killed; look at them before scoring goes on")
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below `pid`, parents first."""
+    children: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            children += [int(word) for word in (task / "children").read_text().split()]
+    return [*children, *(below for child in children for below in descendants(child))]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _resident_bytes(root_pid: int) -> int:
+    """Memory of all processes of the tree without file mappings."""
+    total = 0
+    for pid in descendants(root_pid):
+        with suppress(OSError, ValueError, IndexError):
+            _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+            total += (int(resident) - int(shared)) * _PAGE_BYTES
+    return total
