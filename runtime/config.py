@@ -140,6 +140,10 @@ class DraftConfig:
             raise ModelError(
                 f"drafter layer types {sorted(set(layer_types))} include one that is neither full nor sliding"
             )
+        if SLIDING in layer_types and raw.get("use_sliding_window", True) is False:
+            raise ModelError(
+                "the drafter lists sliding_attention layers and says use_sliding_window false; drop one of the two"
+            )
         causal = raw.get("is_causal")
         try:
             config = cls(

@@ -68,7 +68,7 @@ class Engine:
         target_config = TargetConfig.from_hf(read_json(model_dir / "config.json"))
         draft_dir = model_dir / "drafter"
         draft_config = DraftConfig.from_hf(read_json(draft_dir / "config.json")) if draft_dir.is_dir() else None
-        shape = _Shape.of(target_config, draft_config, options)
+        shape = EngineShape.of(target_config, draft_config, options)
         shape.check_memory()
         device, dtype = shape.device, shape.dtype
         target_weights = read_target(model_dir, target_config, device, dtype)
@@ -77,7 +77,7 @@ class Engine:
         return cls.assemble(shape, target_weights, draft_weights, eos)
 
     @classmethod
-    def assemble(cls, shape: "_Shape", target_weights, draft_weights, eos: tuple[int, ...]) -> "Engine":
+    def assemble(cls, shape: "EngineShape", target_weights, draft_weights, eos: tuple[int, ...]) -> "Engine":
         """An engine from weights by name, read or made."""
         operators = Operators(Routes(shape.options.rank))
         aux = shape.draft.target_layer_ids if shape.draft else ()
@@ -116,7 +116,7 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class EngineShape:
     """Everything that is decided before a tensor is made."""
 
     target: TargetConfig
@@ -127,7 +127,7 @@ class _Shape:
     kv_cache_dtype: str
 
     @classmethod
-    def of(cls, target: TargetConfig, draft: DraftConfig | None, options: EngineOptions) -> "_Shape":
+    def of(cls, target: TargetConfig, draft: DraftConfig | None, options: EngineOptions) -> "EngineShape":
         _refuse(options, target, draft)
         name = options.kv_cache_dtype or options.dtype
         pages, _ = hybrid_pages(target, draft, CACHE_DTYPES[name], ROWS)

@@ -135,7 +135,7 @@ class Decoder:
     def select(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The best `k` values and ids [R, k] of `logits` [R, V], in dense tie order."""
         if k >= logits.shape[-1]:
-            values, ids = torch.sort(logits, -1, descending=True, stable=True)
+            values, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
             return values, ids
         values, ids = self._candidates(logits, k)
         return values[:, :k], ids[:, :k]

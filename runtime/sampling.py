@@ -60,7 +60,7 @@ def distribution(
     `shortlist` may hold the sorted top `k + 1` values and ids of each row, the probe last; without it the whole
     vocabulary is sorted.
     """
-    values, ids = shortlist if shortlist is not None else torch.sort(logits, -1, descending=True, stable=True)
+    values, ids = shortlist if shortlist is not None else torch.sort(logits, dim=-1, descending=True, stable=True)
     complete = values.shape[-1] == logits.shape[-1]
     if params.greedy:
         first = ids[..., :1]

@@ -1,0 +1,172 @@
+"""The drafter against PyPI's `dflash`, its window of context K/V, and the public checkpoint's size."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from runtime import draft
+from runtime.cache import DraftCache
+from runtime.config import DraftConfig, TargetConfig
+from runtime.models.drafter import Drafter
+from runtime.models.weights import draft_shapes, parameter_count, random_weights, target_shapes
+from runtime.sampling import SamplingParams
+
+ANCHOR, LENGTHS, TEMPERATURE = 11, (1, 2, 31, 40, 41, 100), 0.7
+SHAPES: dict[str, dict[str, Any]] = {
+    "public-like": {},
+    "full-attention": {"layer_types": ["full_attention", "sliding_attention"]},
+    "causal": {"is_causal": True, "num_attention_heads": 6, "num_key_value_heads": 3},
+    "by-default-causal": {"is_causal": None},
+    "scaled": {"output_multiplier": 0.5, "final_logit_softcapping": 4.0, "input_embedding_scale": 3.0},
+}
+OWN = ("output_multiplier", "final_logit_softcapping", "input_embedding_scale")
+
+
+def raw_config(make: Any, shape: str) -> dict[str, Any]:
+    changes = SHAPES[shape]
+    raw = make.draft_json(**{key: value for key, value in changes.items() if key not in OWN})
+    raw["dflash_config"] = raw["dflash_config"] | {key: changes[key] for key in OWN if key in changes}
+    return {key: value for key, value in raw.items() if value is not None}
+
+
+@pytest.fixture(scope="module")
+def inputs(make: Any) -> dict[str, Tensor]:
+    target = random_weights(target_shapes(TargetConfig.from_hf(make.target_json())), 1)
+    aux = torch.randn(max(LENGTHS), 3 * 48, generator=torch.Generator().manual_seed(4))
+    return {"embedding": target["embed_tokens.weight"], "head": target["lm_head.weight"], "aux": aux}
+
+
+@pytest.fixture(scope="module")
+def oracle(make: Any, inputs: dict[str, Tensor], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
+    work = tmp_path_factory.mktemp("dflash2")
+    save_file(inputs, work / "inputs.safetensors")
+    jobs = []
+    for name in SHAPES:
+        folder = make.write_drafter(work / name, raw_config(make, name))
+        common = {"inputs": str(work / "inputs.safetensors"), "lengths": LENGTHS, "anchor": ANCHOR}
+        jobs.append({"name": name, "drafter": str(folder), "temperature": TEMPERATURE} | common)
+    return make.run_oracle("dflash2.py", work, jobs)
+
+
+def drafter_of(make: Any, shape: str, inputs: dict[str, Tensor]) -> Drafter:
+    config = DraftConfig.from_hf(raw_config(make, shape))
+    operators = make.engine().decoder.operators
+    head = make.engine().decoder.target.head
+    assert torch.equal(head.weight, inputs["head"])
+    return Drafter(config, random_weights(draft_shapes(config), 2), inputs["embedding"], head, operators)
+
+
+def filled(drafter: Drafter, aux: Tensor, length: int, pieces: int) -> DraftCache:
+    """A context cache that got its `length` positions in pieces, each followed by rejected rows."""
+    cache = DraftCache(drafter.config, 512, torch.float32, torch.device("cpu"))
+    size = -(-length // pieces)
+    for start in range(0, length, size):
+        keep = min(size, length - start)
+        rejected = torch.full((3, aux.shape[1]), 7.0)
+        rows = torch.cat((aux[start : start + keep], rejected))
+        positions = torch.arange(start, start + len(rows))
+        cache.store(start, keep, drafter.context(rows, positions))
+    return cache
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("pieces", (1, 4))
+def test_hidden_states_agree_with_dflash(
+    make: Any, inputs: dict[str, Tensor], oracle: dict[str, Tensor], shape: str, length: int, pieces: int
+) -> None:
+    drafter = drafter_of(make, shape, inputs)
+    cache = filled(drafter, inputs["aux"], length, pieces)
+    hidden = drafter.block(torch.tensor([ANCHOR]), length, 8, cache.visible())
+    torch.testing.assert_close(hidden, oracle[f"{shape}.{length}.hidden"], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_proposals_and_probabilities_agree_with_dflash(
+    make: Any, inputs: dict[str, Tensor], oracle: dict[str, Tensor], shape: str, length: int
+) -> None:
+    drafter, expected = (
+        drafter_of(make, shape, inputs),
+        {k: oracle[f"{shape}.{length}.{k}"] for k in ("greedy", "path")},
+    )
+    hidden = drafter.block(torch.tensor([ANCHOR]), length, 8, filled(drafter, inputs["aux"], length, 1).visible())
+    unary, candidates = torch.sort(drafter.unary(hidden), dim=-1, descending=True, stable=True)
+    unary, candidates = unary[:, :16], candidates[:, :16]
+    scores = draft.lattice(drafter, hidden, unary, candidates, torch.tensor([ANCHOR]))
+    greedy = draft.walk(scores, candidates, SamplingParams(temperature=0), length)
+    assert greedy.tokens[0].tolist() == expected["greedy"].tolist()
+
+    # Follow the oracle's sampled path and compare the law at each of its steps, candidate by candidate.
+    law = torch.softmax(scores.double() / TEMPERATURE, -1)
+    theirs, q, place = oracle[f"{shape}.{length}.candidates"], oracle[f"{shape}.{length}.q"], 0
+    for row, token in enumerate(expected["path"].tolist()):
+        mine = dict(zip(candidates[row].tolist(), law[row, place].tolist(), strict=True))
+        assert set(mine) == set(theirs[row].tolist())
+        for candidate, probability in zip(theirs[row].tolist(), q[row].tolist(), strict=True):
+            assert mine[candidate] == pytest.approx(probability, abs=1e-4)
+        place = candidates[row].tolist().index(token)
+
+
+def test_sampled_walk_returns_the_law_it_drew_from(make: Any, inputs: dict[str, Tensor]) -> None:
+    drafter = drafter_of(make, "public-like", inputs)
+    hidden = drafter.block(torch.tensor([ANCHOR]), 40, 8, filled(drafter, inputs["aux"], 40, 1).visible())
+    unary, candidates = (x[:, :16] for x in torch.sort(drafter.unary(hidden), dim=-1, descending=True, stable=True))
+    scores = draft.lattice(drafter, hidden, unary, candidates, torch.tensor([ANCHOR]))
+    law, seen = torch.softmax(scores.double() / 2, -1), set()
+    for seed in range(40):
+        proposal = draft.walk(scores, candidates, SamplingParams(temperature=2, seed=seed), 40)
+        place = 0
+        for row, token in enumerate(proposal.tokens[0].tolist()):
+            torch.testing.assert_close(proposal.q[0, row], law[row, place])
+            assert proposal.ids[0, row].tolist() == candidates[row].tolist()
+            place = candidates[row].tolist().index(token)
+        seen.add(tuple(proposal.tokens[0].tolist()))
+    assert len(seen) > 20
+
+
+def test_draws_do_not_depend_on_where_the_block_began(make: Any, inputs: dict[str, Tensor]) -> None:
+    """The same scores at the same absolute positions give the same tokens from a block that began earlier."""
+    scores = torch.randn(7, 16, 16, generator=torch.Generator().manual_seed(1))
+    scores = scores[:, :1].expand(7, 16, 16).contiguous()
+    candidates = torch.arange(7 * 16).view(7, 16)
+    params = SamplingParams(temperature=1.5, seed=9)
+    early = draft.walk(scores, candidates, params, 100).tokens[0]
+    late = draft.walk(scores[3:], candidates[3:], params, 103).tokens[0]
+    assert early[3:].tolist() == late.tolist()
+    assert draft.walk(scores, candidates, params, 101).tokens[0].tolist() != early.tolist()
+
+
+def test_block_training_forward_agrees_with_single_blocks(make: Any, inputs: dict[str, Tensor]) -> None:
+    drafter, aux = drafter_of(make, "public-like", inputs), inputs["aux"]
+    anchors, tokens = torch.tensor([1, 30, 64, 99]), torch.tensor([12, 13, 14, 15])
+    together = drafter.blocks(aux, anchors, tokens)
+    for row, (anchor, token) in enumerate(zip(anchors.tolist(), tokens, strict=True)):
+        alone = drafter.block(token.view(1), anchor, 8, filled(drafter, aux, anchor, 1).visible())
+        torch.testing.assert_close(together[row], alone, rtol=0, atol=1e-4)
+
+
+def test_convolution_never_crosses_the_block(make: Any, inputs: dict[str, Tensor]) -> None:
+    """A later block's rows do not depend on an earlier block's, although both go through one forward."""
+    drafter, aux = drafter_of(make, "public-like", inputs), inputs["aux"]
+    anchors = torch.tensor([50, 58])
+    one = drafter.blocks(aux, anchors, torch.tensor([12, 14]))
+    other = drafter.blocks(aux, anchors, torch.tensor([99, 14]))
+    assert torch.equal(one[1], other[1]) and not torch.equal(one[0], other[0])
+
+
+def test_public_configuration_counts() -> None:
+    """On the meta device: 1,924,404,480 drafter parameters and 851 target tensors."""
+    cases = json.loads((Path(__file__).parent / "public_configs.json").read_text())
+    target, drafter = TargetConfig.from_hf(cases["target"]), DraftConfig.from_hf(cases["drafter"])
+    tensors = {name: torch.empty(shape, device="meta") for name, shape in draft_shapes(drafter).items()}
+    assert sum(tensor.numel() for tensor in tensors.values()) == 1_924_404_480
+    assert parameter_count(draft_shapes(drafter)) == 1_924_404_480
+    assert len(target_shapes(target)) == 851
+    assert tensors["fc.weight"].shape == (5120, 25600)
+    assert tensors["layers.4.mlp_conv.kernel_projection.weight"].shape == (1280, 5120)
