@@ -60,6 +60,9 @@ class Bench:
 
     def __init__(self, plan: CampaignPlan, adapter: Adapter, client: Client, attempt: Attempt) -> None:
         self.servers: Mapping[Role, RunningServer] = {}
+        self._hits: dict[
+            str, dict[str, int]
+        ] = {}  # counters after the last request of this run, which the next starts from
         self._plan, self._adapter, self._client, self._attempt = plan, adapter, client, attempt
 
     def warm(
@@ -76,6 +79,7 @@ class Bench:
         )
 
     def _run(self, orders: Sequence[_Order]) -> list[Request]:
+        self._hits.clear()
         bodies = [self._body(order) for order in orders]
         taken: list[_Taken] = []
         for order, (path, body) in zip(orders, bodies, strict=True):
@@ -97,11 +101,13 @@ class Bench:
         try:
             self._adapter.reset_cache(server.base_url)
             self._adapter.select(server.base_url, self._plan.arm(order.role))
-            before = self._adapter.counters(server.base_url)
+            before = self._hits.pop(server.base_url, None) or self._adapter.counters(server.base_url)
             recording = self._client.record(Call(server.base_url, path, body, client.timeout_s, client.keep_alive))
             if recording.outcome in _BROKEN and (death := _death(server)):
                 return _Taken(order, recording, position, {}, death, died=True)
             after = None if before is None else self._adapter.counters(server.base_url)
+            if after is not None:
+                self._hits[server.base_url] = after
             return _Taken(order, recording, position, _difference(before, after))
         except ServerFailed as error:
             death = _death(server)

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class Cluster:
 
     private: bool
     address: str
+    environment: Mapping[str, str]  # the launcher's, before Ray added to it: what servers inherit
 
 
 @dataclass(frozen=True)
@@ -81,19 +82,23 @@ class Placement:
 @contextlib.contextmanager
 def connect(plan: LeasePlan) -> Iterator[Cluster]:
     """Start a private Ray, or join the one at `plan.ray_address`; disconnect at the end. Raises WorldError."""
+    environment = dict(os.environ)
     os.environ.update({name: value for name, value in _SETTINGS.items() if name not in os.environ})
     import ray
+    from ray._private import worker
 
-    with _joined(plan.ray_address) if plan.ray_address else _started(plan) as cluster:
+    # Where an actor dies Ray would print a page of advice into the progress display; the handle says it in a sentence.
+    vars(worker)["_worker_logs_enabled"] = False
+    with _joined(plan.ray_address) if plan.ray_address else _started(plan) as address:
         try:
-            yield cluster
+            yield Cluster(not plan.ray_address, address, environment)
         finally:
             with _silence():
                 ray.shutdown()
 
 
 @contextlib.contextmanager
-def _started(plan: LeasePlan) -> Iterator[Cluster]:
+def _started(plan: LeasePlan) -> Iterator[str]:
     import ray
 
     with open_inventory(plan.inventory) as inventory:
@@ -114,7 +119,7 @@ def _started(plan: LeasePlan) -> Iterator[Cluster]:
                 )
         except Exception as error:
             raise WorldError(f"Ray did not start ({_first_line(error)}); its logs were in {folder}.") from error
-        yield Cluster(True, ray.get_runtime_context().gcs_address)
+        yield ray.get_runtime_context().gcs_address
 
 
 @contextlib.contextmanager
@@ -134,7 +139,7 @@ def _session_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _joined(address: str) -> Iterator[Cluster]:
+def _joined(address: str) -> Iterator[str]:
     import ray
 
     _probe(address)
@@ -143,7 +148,7 @@ def _joined(address: str) -> Iterator[Cluster]:
             ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
         raise WorldError(f"lease.ray_address={address}: Ray refused us ({_first_line(error)}).") from error
-    yield Cluster(False, address)
+    yield address
 
 
 def _probe(address: str) -> None:

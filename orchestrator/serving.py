@@ -45,13 +45,12 @@ def split_cpus() -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def server_environment(launcher: Mapping[str, str], visibility: Mapping[str, str], cpus: int | None) -> dict[str, str]:
-    """The launcher's environment without Ray's part, plus the devices; `cpus` sets the threads of a CPU server.
+    """The launcher's environment plus the devices; `cpus` sets the threads of a CPU server.
 
     The launcher's own thread counts win. Without them a library would take every CPU, the client's included.
     """
-    kept = {name: value for name, value in launcher.items() if not name.startswith("RAY_")}
     threads = {} if cpus is None else dict.fromkeys(_THREADS, str(cpus))
-    return {**threads, **kept, **visibility}
+    return {**threads, **launcher, **visibility}
 
 
 class RunningServer:

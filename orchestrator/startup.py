@@ -7,7 +7,6 @@ actor raises crosses as itself. Which requests to send, and what to store, is th
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -61,7 +60,7 @@ class StartupHandle:
         """Hold the devices, proven idle. Waits at most `plan.lease.wait_s`; LeaseTimeout names the holder."""
         deadline = time.monotonic() + plan.lease.wait_s
         name = holder or f"campaign {campaign_id}, startup {startup}"
-        assignment = Assignment(plan, campaign_id, startup, attempt, workdir.resolve(), name, dict(os.environ))
+        assignment = Assignment(plan, campaign_id, startup, attempt, workdir.resolve(), name, cluster.environment)
         while True:
             uuids = _picked(plan, deadline) if cluster.private else ()
             placement = place(cluster, plan.lease, uuids, deadline)
