@@ -35,6 +35,7 @@ def problem_of(logits: torch.Tensor, k: int) -> Problem:
     """The problem of `logits` [R, V]; reads shapes and strides, never values."""
     rows, vocab = logits.shape
     assert 1 <= k < vocab, f"{k} candidates and a probe of {vocab} logits"
+    assert logits.stride(1) == 1, f"logits with strides {logits.stride()}"
     device = logits.device.type
     return Problem(
         rows=rows,

@@ -1,0 +1,76 @@
+"""Selection: the sort's bytes from every schedule, the probe, split ties, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import checks
+from kernels.cases.selection import CPU
+from kernels.registry import select
+from kernels.selection import OP, Problem, problem_of, split_rows, support
+
+CPU_NATIVE = ("cpu-scan", "cpu-scan32")
+
+
+def name_of(value):
+    return getattr(value, "id", None) or getattr(value, "name", None) or str(value)
+
+
+@pytest.mark.parametrize("case", CPU, ids=name_of)
+@pytest.mark.parametrize("schedule", OP.schedules, ids=name_of)
+def test_contract(schedule, case):
+    trial = case.make("cpu")
+    if refusal := schedule.guard(trial.problem):
+        pytest.skip(refusal.reason)
+    assert [finding for finding in checks.findings(OP, schedule, trial) if not finding.passed] == []
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from([-1.0, -0.0, 0.0, 0.5, 2.0]), min_size=3, max_size=90), st.data())
+def test_dense_tie_order(row, data):
+    k = data.draw(st.integers(1, len(row) - 1))
+    want = sorted(range(len(row)), key=lambda i: (-row[i], i))[: k + 1]
+    logits = torch.tensor([row])
+    for schedule in OP.schedules:
+        if schedule.guard(problem_of(logits, k)) is None:
+            got = schedule.run(logits, k)
+            assert got.ids[0].tolist() == want, schedule.name
+            assert got.values[0].tolist() == [row[i] for i in want]
+
+
+def test_a_split_tie_is_seen_and_its_row_resolved():
+    logits = torch.tensor([[5.0, 4.0, 4.0, 3.0, 4.0], [9.0, 8.0, 7.0, 6.0, 5.0]])
+    got = OP.schedule("sort").run(logits, 2)
+    assert got.ids.tolist() == [[0, 1, 2], [0, 1, 2]]
+    assert split_rows(got) == [0]
+    whole = support(logits[0], float(got.values[0, 1]))
+    assert whole.ids.tolist() == [[0, 1, 2, 4]] and whole.values.tolist() == [[5.0, 4.0, 4.0, 4.0]]
+
+
+def test_no_split_row_means_no_fallback():
+    draw = torch.Generator().manual_seed(1)
+    logits = torch.randn(8, 5000, generator=draw)
+    assert split_rows(OP.schedule("sort").run(logits, 20)) == []
+
+
+GOOD = Problem(8, 1000, 20, arch="x86-64-v3")
+REFUSALS = [
+    (replace(GOOD, device="cuda", arch="sm_90"), "device 'cuda'"),
+    (replace(GOOD, arch="aarch64"), "'aarch64'; AVX2"),
+    (replace(GOOD, dtype="float16"), "logits are float16"),
+    (replace(GOOD, k=257), "k is 257"),
+]
+
+
+@pytest.mark.parametrize("name", CPU_NATIVE)
+@pytest.mark.parametrize(("problem", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
+def test_refuses_with_a_reason(name, problem, words):
+    assert select(OP, GOOD, name).schedule.name == name
+    chosen = select(OP, problem, name)
+    assert chosen.schedule.name == "sort"
+    assert words in chosen.refusals[0][1].reason
