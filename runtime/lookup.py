@@ -10,6 +10,7 @@ stays exact. The number of rows never changes.
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from runtime.acceptance import Proposal
 
@@ -38,24 +39,24 @@ def continuation(tokens: Sequence[int], count: int) -> tuple[int, list[int]]:
 
 
 def augment(proposal: Proposal, tokens: Sequence[int]) -> Proposal:
-    """`proposal` (batch of one) with the drafts that the history of `tokens` overrides."""
+    """`proposal` with the drafts that the history of `tokens` overrides; batched over requests of one history."""
     length, found = continuation(tokens, len(proposal))
     if not found:
         return proposal
     agreeing = 0 if length >= STRONG else AGREE
-    if proposal.tokens[0, :agreeing].tolist() != found[:agreeing]:
-        return proposal
-    return certain_from(proposal, found, agreeing)
+    return certain_from(proposal, torch.tensor(found, device=proposal.tokens.device), agreeing)
 
 
-def certain_from(proposal: Proposal, found: Sequence[int], first: int) -> Proposal:
-    """Drafts `first` to `len(found)` replaced by `found`, as point masses; the others keep their own q."""
-    if len(found) <= first:
-        return proposal
+def certain_from(proposal: Proposal, found: Tensor, first: int) -> Proposal:
+    """Drafts `first` to `len(found)` become `found`, as point masses, where the drafts before `first` agree with it."""
+    rows = slice(first, len(found))
+    agree = (proposal.tokens[:, :first] == found[:first]).all(1)[:, None]
     ids, q, drafts = proposal.ids.clone(), proposal.q.clone(), proposal.tokens.clone()
-    tail = torch.tensor(found[first:], device=ids.device)
-    rows = slice(first, first + len(tail))
-    drafts[0, rows] = tail
-    ids[0, rows], q[0, rows] = -1, 0.0
-    ids[0, rows, 0], q[0, rows, 0] = tail, 1.0
+    drafts[:, rows] = torch.where(agree, found[rows], drafts[:, rows])
+    point = torch.zeros_like(q[:, rows])
+    point[..., 0] = 1.0
+    only = torch.full_like(ids[:, rows], -1)
+    only[..., 0] = found[rows]
+    ids[:, rows] = torch.where(agree[..., None], only, ids[:, rows])
+    q[:, rows] = torch.where(agree[..., None], point, q[:, rows])
     return Proposal(drafts, ids, q)

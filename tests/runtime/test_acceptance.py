@@ -1,0 +1,156 @@
+"""Rejection sampling keeps the target's law: by exact enumeration, and by chi-square over many seeds and rounds."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from runtime import lookup, noise
+from runtime.acceptance import Proposal, accept, draw, probability_of, residual
+from runtime.sampling import Distribution, SamplingParams, distribution
+
+VOCAB, SEEDS = 5, 120_000
+
+
+def table(seed: int, sharp: float) -> Tensor:
+    """Law of the next token by the last one, [VOCAB, VOCAB] FP64, some entries zero."""
+    logits = torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(seed)) * sharp
+    result = distribution(logits, SamplingParams(top_p=0.97))
+    return torch.zeros(VOCAB, VOCAB, dtype=torch.float64).scatter(1, result.ids, result.p)
+
+
+TARGET, DRAFT = table(1, 1.5), table(2, 1.0)
+ALL = torch.arange(VOCAB)
+
+
+def chain_law(laws: Tensor, first: int, length: int) -> np.ndarray:
+    """Probability of every token string of `length` after token `first`."""
+    strings = itertools.product(range(VOCAB), repeat=length)
+    return np.array([np.prod([laws[a, b] for a, b in itertools.pairwise((first, *string))]) for string in strings])
+
+
+def test_exact_enumeration_of_one_draft() -> None:
+    """Sum over drafts of q(d) [min(1, p/q) at d, the rest by the residual] is p, for every predecessor."""
+    for p, q in zip(TARGET, DRAFT, strict=True):
+        law = torch.zeros(VOCAB, dtype=torch.float64)
+        rest = residual(ALL, p, ALL, q)
+        for token in range(VOCAB):
+            passes = min(1.0, float(probability_of(ALL, p, torch.tensor(token)) / q[token])) if q[token] else 0.0
+            law[token] += q[token] * passes
+            law += q[token] * (1 - passes) * rest / rest.sum()
+        torch.testing.assert_close(law, p, rtol=0, atol=1e-15)
+
+
+def test_residual_on_partly_overlapping_supports() -> None:
+    rest = residual(
+        torch.tensor([4, 1, 7]),
+        torch.tensor([0.5, 0.3, 0.2]).double(),
+        torch.tensor([1, -1, 4]),
+        torch.tensor([0.1, 0.0, 0.9]).double(),
+    )
+    torch.testing.assert_close(rest, torch.tensor([0.0, 0.2, 0.2]).double())
+    same = torch.tensor([0.5, 0.5]).double()
+    assert torch.equal(residual(torch.tensor([0, 1]), same, torch.tensor([0, 1]), same), same)
+
+
+class Chains:
+    """Many seeds generating in lockstep, each at its own position, with blocks of `drafts` drafts."""
+
+    def __init__(self, drafts: int, first: int = 0) -> None:
+        self.drafts, self.seed = drafts, torch.arange(SEEDS)
+        self.start = torch.full((SEEDS,), 10)
+        self.last = torch.full((SEEDS,), first)
+        self.emitted: list[list[int]] = []
+        self.tokens = torch.full((SEEDS, 16), -1)
+
+    def propose(self) -> Proposal:
+        tokens, laws, last = [], [], self.last
+        for step in range(self.drafts):
+            laws.append(DRAFT[last])
+            position = (self.start + 1 + step)[:, None]
+            last = draw(ALL.expand(SEEDS, VOCAB), DRAFT[last], noise.DRAFT, self.seed[:, None], position)
+            tokens.append(last)
+        ids = ALL.expand(SEEDS, self.drafts, VOCAB)
+        return Proposal(torch.stack(tokens, 1), ids, torch.stack(laws, 1))
+
+    def round(self, proposal: Proposal | None = None) -> Tensor:
+        proposal = proposal or self.propose()
+        before = torch.cat((self.last[:, None], proposal.tokens), 1)
+        rows = Distribution(ALL.expand(*before.shape, VOCAB), TARGET[before], torch.tensor(False))
+        verdict = accept(rows, proposal, self.seed, self.start)
+        out = torch.cat((proposal.tokens, verdict.token[:, None]), 1)
+        out.scatter_(1, verdict.accepted[:, None], verdict.token[:, None])
+        for step in range(out.shape[1]):
+            live = step <= verdict.accepted
+            place = (self.start - 10 + step).clamp_max(15)
+            self.tokens[live, place[live]] = out[live, step]
+        self.last, self.start = verdict.token, self.start + verdict.accepted + 1
+        return verdict.accepted
+
+
+@pytest.mark.parametrize("drafts", (1, 3, 7))
+def test_output_law_over_rounds_is_the_targets(drafts: int) -> None:
+    """Three tokens by as many rounds as they take; a round redraws positions that an earlier one drafted in vain."""
+    chains, accepted = Chains(drafts), []
+    for _ in range(3):
+        accepted.append(chains.round())
+    codes = (chains.tokens[:, :3] * torch.tensor([VOCAB**2, VOCAB, 1])).sum(1)
+    law = chain_law(TARGET, 0, 3)
+    counts = np.bincount(codes.numpy(), minlength=VOCAB**3)
+    assert counts[law == 0].sum() == 0
+    assert stats.chisquare(counts[law > 0], law[law > 0] * SEEDS).pvalue > 1e-3
+    assert 0 < torch.stack(accepted).float().mean() < drafts
+
+
+def test_law_of_accepted_counts() -> None:
+    """P(first draft accepted) is sum over tokens of min(p, q)."""
+    counts = Chains(1).round()
+    expected = float(torch.minimum(TARGET[0], DRAFT[0]).sum())
+    assert stats.binomtest(int(counts.sum()), SEEDS, expected).pvalue > 1e-3
+
+
+def coin(p: float, drafts: int, agree: int, wrong: bool = False) -> float:
+    """P(first token is A) where q(A) = q(B) = 0.5, p(A) = `p`, and the history says A from draft `agree` on."""
+    seed, start = torch.arange(SEEDS), torch.zeros(SEEDS, dtype=torch.long)
+    ids, q = torch.arange(2).expand(SEEDS, drafts, 2), torch.full((SEEDS, drafts, 2), 0.5, dtype=torch.float64)
+    positions = start[:, None] + 1 + torch.arange(drafts)
+    tokens = draw(ids, q, noise.DRAFT, seed[:, None, None], positions[..., None])
+    proposal = lookup.certain_from(Proposal(tokens, ids, q), torch.zeros(drafts, dtype=torch.long), agree)
+    if wrong:
+        agreeing = (tokens[:, :agree] == 0).all(1)
+        proposal.q[agreeing, :agree] = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    law = torch.tensor([p, 1 - p], dtype=torch.float64).expand(SEEDS, drafts + 1, 2)
+    verdict = accept(Distribution(torch.arange(2).expand_as(law), law, torch.tensor(False)), proposal, seed, start)
+    first = torch.where(verdict.accepted > 0, proposal.tokens[:, 0], verdict.token)
+    return float((first == 0).double().mean())
+
+
+def test_agreeing_lookup_drafts_keep_their_own_q() -> None:
+    """The published example: 0.8 where each agreeing draw keeps its q, 0.7 where it is called certain."""
+    tolerance = 4 * (0.8 * 0.2 / SEEDS) ** 0.5
+    assert coin(0.8, drafts=1, agree=1) == pytest.approx(0.8, abs=tolerance)
+    assert coin(0.8, drafts=3, agree=1) == pytest.approx(0.8, abs=tolerance)
+    assert coin(0.8, drafts=3, agree=0) == pytest.approx(0.8, abs=tolerance)
+    assert coin(0.8, drafts=1, agree=1, wrong=True) == pytest.approx(0.7, abs=tolerance)
+
+
+@pytest.mark.parametrize("agree", (0, 1, 2))
+def test_lookup_drafts_keep_the_targets_law_over_rounds(agree: int) -> None:
+    chains, found = Chains(3), torch.tensor([2, 1, 3])
+    for _ in range(3):
+        chains.round(lookup.certain_from(chains.propose(), found, agree))
+    codes = (chains.tokens[:, :3] * torch.tensor([VOCAB**2, VOCAB, 1])).sum(1)
+    law, counts = chain_law(TARGET, 0, 3), np.bincount(codes.numpy(), minlength=VOCAB**3)
+    assert counts[law == 0].sum() == 0
+    assert stats.chisquare(counts[law > 0], law[law > 0] * SEEDS).pvalue > 1e-3
+
+
+def test_continuation_takes_the_longest_then_latest_match() -> None:
+    history = [1, 2, 3, 9, 9, 2, 3, 5, 6, 7, 2, 3]
+    assert lookup.continuation(history, 3) == (2, [5, 6, 7])
+    assert lookup.continuation([4, 1, 2, 3, 8, 8, 5, 2, 3, 9, 1, 2, 3], 2) == (3, [8, 8])
+    assert lookup.continuation([1, 2, 3], 3) == (0, [])
+    assert lookup.continuation([5, 5, 5, 5], 3)[1] == [5]
