@@ -8,7 +8,7 @@ Tables and lengths live on the device of q. K and V are float32, float16, bfloat
 
 from __future__ import annotations
 
-from kernels.attention import cpu, gathered, reference
+from kernels.attention import cpu, cuda, gathered, reference
 from kernels.attention.problem import Problem, problem_of
 from kernels.registry import Op
 
@@ -17,6 +17,6 @@ __all__ = ["OP", "Problem", "problem_of"]
 OP = Op(
     name="attention",
     reference=reference.attend,
-    schedules=(gathered.SCHEDULE, cpu.SCALAR, cpu.GROUPED),
+    schedules=(gathered.SCHEDULE, cpu.SCALAR, cpu.GROUPED, *cuda.SCHEDULES),
     default="gathered",
 )

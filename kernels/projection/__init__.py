@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from kernels.projection import columns, cpu, dense, reference
+from kernels.projection import columns, cpu, cuda, dense, reference
 from kernels.projection.problem import Problem, problem_of
 from kernels.projection.weights import DenseWeight, Nvfp4Weight, Weight
 from kernels.registry import Op
@@ -15,6 +15,6 @@ __all__ = ["OP", "DenseWeight", "Nvfp4Weight", "Problem", "Weight", "problem_of"
 OP = Op(
     name="projection",
     reference=reference.project,
-    schedules=(dense.SCHEDULE, columns.COLUMNS_32, columns.COLUMNS_128, cpu.DOT, cpu.TILE),
+    schedules=(dense.SCHEDULE, columns.COLUMNS_32, columns.COLUMNS_128, cpu.DOT, cpu.TILE, *cuda.SCHEDULES),
     default="dense",
 )

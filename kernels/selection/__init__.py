@@ -6,7 +6,7 @@ run(logits [R, V] FP32, k) -> Candidates(values FP32 [R, k + 1], ids int64 [R, k
 from __future__ import annotations
 
 from kernels.registry import Op
-from kernels.selection import cpu, reference, sort
+from kernels.selection import cpu, cuda, reference, sort
 from kernels.selection.problem import Candidates, Problem, problem_of
 from kernels.selection.ties import split_rows, support
 
@@ -15,6 +15,6 @@ __all__ = ["OP", "Candidates", "Problem", "problem_of", "split_rows", "support"]
 OP = Op(
     name="selection",
     reference=reference.choose,
-    schedules=(sort.SCHEDULE, cpu.SCAN, cpu.SCAN_32),
+    schedules=(sort.SCHEDULE, cpu.SCAN, cpu.SCAN_32, *cuda.SCHEDULES),
     default="sort",
 )

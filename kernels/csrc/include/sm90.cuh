@@ -92,4 +92,45 @@ __device__ __forceinline__ void mma_16816(float (&d)[4], uint32_t a0, uint32_t a
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// --- warpgroup products: asynchronous, in order; registers they read or write stay untouched until `products_wait` ---
+__device__ __forceinline__ void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kPending>
+__device__ __forceinline__ void products_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+// Tells the compiler that the registers change here: reads of them stay below a `products_wait`.
+template <int kCount>
+__device__ __forceinline__ void changed(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+// A K-major operand in shared memory without swizzle: 8 x 16-byte core matrices, `k_stride` bytes apart along K and
+// `row_stride` along the other axis.
+__device__ __forceinline__ uint64_t operand(uint32_t address, uint32_t k_stride, uint32_t row_stride) {
+  return static_cast<uint64_t>((address & 0x3FFFF) >> 4) | static_cast<uint64_t>(k_stride >> 4) << 16 | static_cast<uint64_t>(row_stride >> 4) << 32;
+}
+// d[64x48] (+)= a[64x16] b[16x48]: a in registers, b described; without `kAdd` d is overwritten.
+template <bool kAdd>
+__device__ __forceinline__ void product_64x48x16(float (&d)[24], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %29, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
+      "{%24, %25, %26, %27}, %28, add, 1, 1, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(static_cast<int>(kAdd)));
+}
+
+// A warpgroup's registers per thread, of those the kernel was compiled with.
+template <int kRegisters>
+__device__ __forceinline__ void keep_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters)); }
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters)); }
+
+// Four 8x8 matrices of 16-bit values, each stored transposed: row r of the memory of matrix i is at lane 8 i + r's address.
+__device__ __forceinline__ void store_transposed(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
 }  // namespace sm90

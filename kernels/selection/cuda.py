@@ -1,0 +1,75 @@
+"""Selection on CUDA: every block keeps what could be among the k + 1 best of its run, the last block of a row ranks it.
+
+`csrc/selection/threshold.cu` says why the candidates always fit. Values are copied, so the result is the sort's.
+"""
+
+from __future__ import annotations
+
+from ctypes import c_int, c_int64, c_void_p
+from typing import TYPE_CHECKING
+
+from kernels.build import BuildSpec
+from kernels.device import multiprocessors, stream_of, workspace
+from kernels.library import call, native
+from kernels.machine import cuda_arch
+from kernels.registry import Bitwise, Refusal, Schedule, first_refusal, refuse_unless
+from kernels.selection.problem import Candidates, Problem
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_K = 64
+RUN, SHORTEST_RUN, MAX_BLOCKS = 16384, 1024, 128  # logits a block holds, is worth, and blocks a row may have
+ENTRY = (*(c_void_p,) * 4, c_int64, *(c_int,) * 4, c_void_p)
+
+
+def guard(problem: Problem) -> Refusal | None:
+    return first_refusal(
+        (
+            refuse_unless(problem.device == "cuda", f"device {problem.device!r}; only 'cuda'"),
+            refuse_unless(problem.arch == "sm_90", f"architecture {problem.arch!r}; only sm_90"),
+            refuse_unless(problem.dtype == "float32", f"logits are {problem.dtype}; only float32"),
+            refuse_unless(1 <= problem.k <= MAX_K, f"k = {problem.k}; 1 to {MAX_K}"),
+            refuse_unless(problem.vocab <= RUN * MAX_BLOCKS, f"{problem.vocab} logits; at most {RUN * MAX_BLOCKS}"),
+        )
+    )
+
+
+def blocks_of(rows: int, vocab: int, index: int | None) -> int:
+    """Blocks per row: enough to hold it, and to fill the device where a run stays long enough to be worth it."""
+    filling = min(-(-multiprocessors(index) // rows), -(-vocab // SHORTEST_RUN), MAX_BLOCKS)
+    return max(-(-vocab // RUN), filling)
+
+
+def run(logits: torch.Tensor, k: int) -> Candidates:
+    """The k best of each row of `logits` [R, V] and the probe, in dense tie order."""
+    rows, vocab = logits.shape
+    values, ids = logits.new_empty(rows, k + 1), logits.new_empty(rows, k + 1, dtype=int64())
+    library, blocks = native(BUILD, cuda_arch(logits.device.index)), blocks_of(rows, vocab, logits.device.index)
+    scratch = workspace(library, logits.device, rows, blocks, k + 1)
+    pointers = (tensor.data_ptr() for tensor in (logits, values, ids, scratch))
+    shape = (logits.stride(0), rows, vocab, k + 1, blocks)
+    call(library.entry("run", ENTRY), *pointers, *shape, stream_of(logits))
+    return Candidates(values, ids)
+
+
+def int64() -> torch.dtype:
+    import torch  # loaded already: logits are one of its tensors
+
+    return torch.int64
+
+
+BUILD = BuildSpec(
+    operator="selection", schedule="threshold", revision=1, language="cuda", sources=("selection/threshold.cu",)
+)
+SCHEDULES = (
+    Schedule(
+        name="threshold",
+        revision=1,
+        contract=Bitwise(parent="sort"),
+        guard=guard,
+        run=run,
+        build=BUILD,
+        summary="CUDA, candidates per run of a row, ranked by the last block",
+    ),
+)
