@@ -141,7 +141,7 @@ def differences(a: Corpus, b: Corpus) -> Iterator[str]:
     """What separates two corpora, one line each; nothing when they are equal."""
     for key in sorted(a.header.keys() | b.header.keys()):
         if a.header.get(key) != b.header.get(key):
-            yield f"header {key}: {compact_json(a.header.get(key))} != {compact_json(b.header.get(key))}"
+            yield f"header {key}: {_short(a.header.get(key))} != {_short(b.header.get(key))}"
     left, right = ({case.id: case for case in corpus.cases} for corpus in (a, b))
     yield from (f"only in the first: {name}" for name in left.keys() - right.keys())
     yield from (f"only in the second: {name}" for name in right.keys() - left.keys())
@@ -150,6 +150,11 @@ def differences(a: Corpus, b: Corpus) -> Iterator[str]:
     shared = [[c.id for c in corpus.cases if c.id in left and c.id in right] for corpus in (a, b)]
     if shared[0] != shared[1]:
         yield "the order of the cases differs"
+
+
+def _short(value: Any) -> str:
+    text = compact_json(value)
+    return text if len(text) < 200 else f"{text[:160]}… (sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]})"
 
 
 def _changed_fields(a: Case, b: Case) -> Sequence[str]:

@@ -1,0 +1,34 @@
+"""The worker that asks math-verify, one JSON line in, one out: `python -m campaigns.scorers.equivalence`.
+
+It has no timeouts of its own: whoever started it ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+from campaigns.scorers.answer import Equal
+
+
+def equivalent(wanted: str, given: str) -> Equal:
+    """Whether two answers, LaTeX without its box or plain numbers, mean the same."""
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+
+    forms = [LatexExtractionConfig(), ExprExtractionConfig()]
+    try:
+        gold, answer = (parse(f"\\boxed{{{text}}}", forms, parsing_timeout=None) for text in (wanted, given))
+        return Equal.YES if verify(gold, answer, timeout_seconds=None) else Equal.NO
+    except Exception:  # whatever sympy raises on odd LaTeX: no verdict
+        return Equal.ERROR
+
+
+def main() -> None:
+    logging.disable(logging.CRITICAL)  # math-verify warns about the missing timeouts at every call
+    for line in sys.stdin:
+        print(equivalent(**json.loads(line)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Structured answers: JSON that parses, fits its schema and says the right thing; tool calls with the right arguments.
+
+An argument is right when it is one of the accepted values; texts are compared without case, spaces and punctuation, as
+the function-calling leaderboard does. Parallel calls may come in any order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jsonschema import FormatChecker
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from campaigns.corpora.case import Case
+from campaigns.scorers.verdict import Answer, Judged, Verdict
+
+_IGNORED = re.compile(r"[ ,./\-_*^'\"]")
+
+
+def score_structured(case: Case, answer: Answer) -> Verdict:
+    if answer.capped:
+        return Verdict(case.dataset, Judged.CAPPED)
+    complaint = _tool_complaint(case, answer) if case.tools else _json_complaint(case, answer)
+    outcome = Judged.FAILED if complaint else Judged.PASSED
+    return Verdict(case.dataset, outcome, {"reason": complaint} if complaint else {})
+
+
+def _json_complaint(case: Case, answer: Answer) -> str:
+    """Why the answer is wrong; empty when it is right."""
+    try:
+        document = _strict_json(answer.final_text)
+    except (ValueError, RecursionError) as error:
+        return f"no JSON document: {error}"
+    form: Mapping[str, Any] = case.response_format or {}
+    if form.get("type") == "json_object" and not isinstance(document, dict):
+        return f"a JSON object was asked for, this is {type(document).__name__}"
+    if "json_schema" in form and (complaint := schema_complaint(form["json_schema"]["schema"], document)):
+        return complaint
+    wanted = case.answer.get("value", document)
+    return "" if _same_json(wanted, document) else f"the document says {json.dumps(document)[:200]}"
+
+
+def schema_complaint(schema: Mapping[str, Any], document: Any) -> str:
+    """jsonschema's first complaint, formats checked; references beyond the schema are never fetched."""
+    kind = validator_for(schema)
+    nothing_to_fetch: Registry[Any] = Registry()
+    try:
+        kind.check_schema(dict(schema))
+        kind(schema, registry=nothing_to_fetch, format_checker=FormatChecker()).validate(document)
+    except ValidationError as error:
+        return f"{error.json_path}: {error.message[:200]}"
+    except SchemaError as error:
+        return f"the schema itself is wrong: {error.message[:200]}"
+    except Unresolvable as error:
+        return f"the schema refers to {error.ref!r}, which is not in it"
+    return ""
+
+
+def _strict_json(text: str) -> Any:
+    """JSON of the standard: no NaN, no key twice."""
+    return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a key occurs twice in one object")
+    return dict(pairs)
+
+
+def _same_json(wanted: Any, found: Any) -> bool:
+    """Equal as JSON: true is no 1; objects have no order."""
+    if isinstance(wanted, bool) or isinstance(found, bool):
+        return wanted is found
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return wanted.keys() == found.keys() and all(_same_json(wanted[key], found[key]) for key in wanted)
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(wanted) == len(found) and all(map(_same_json, wanted, found))
+    return bool(wanted == found)
+
+
+def _tool_complaint(case: Case, answer: Answer) -> str:
+    try:
+        calls = [_call(call) for call in json.loads(answer.tool_calls_json or "[]")]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return f"the tool calls cannot be read: {error}"
+    parameters = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in case.tools}
+    for name, arguments in calls:
+        if name not in parameters:
+            return f"there is no tool {name!r}"
+        if complaint := schema_complaint(parameters[name], arguments):
+            return f"{name}: {complaint}"
+    return _match_all(case.answer["calls"], calls)
+
+
+def _call(call: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    function = call["function"]
+    arguments = _strict_json(function["arguments"] or "{}")
+    if not isinstance(arguments, dict):
+        raise ValueError(f"arguments of {function['name']} are {type(arguments).__name__}, not an object")
+    return function["name"], arguments
+
+
+def _match_all(wanted: Sequence[Mapping[str, Any]], calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    if len(wanted) != len(calls):
+        return f"{len(calls)} calls, {len(wanted)} were wanted"
+    left = list(calls)
+    for expected in wanted:
+        ((name, accepted),) = expected.items()
+        match = next((call for call in left if call[0] == name and _fits(accepted, call[1])), None)
+        if match is None:
+            return f"no call of {name} with accepted arguments: {json.dumps(left)[:200]}"
+        left.remove(match)
+    return ""
+
+
+def _fits(accepted: Mapping[str, Sequence[Any]], arguments: Mapping[str, Any]) -> bool:
+    """Accepted values per argument; an empty text among them allows the argument to be left out."""
+    if arguments.keys() - accepted.keys():
+        return False
+    return all(
+        any(_accepts(option, arguments[name]) for option in options) if name in arguments else "" in options
+        for name, options in accepted.items()
+    )
+
+
+def _accepts(option: Any, value: Any) -> bool:
+    if isinstance(option, bool) or isinstance(value, bool):
+        return option is value
+    if isinstance(option, str) and isinstance(value, str):
+        return _IGNORED.sub("", option).lower() == _IGNORED.sub("", value).lower()
+    if isinstance(option, Mapping) and isinstance(value, Mapping):
+        return _fits(option, value)
+    if isinstance(option, list) and isinstance(value, list):
+        return len(option) == len(value) and all(map(_accepts, option, value))
+    return bool(option == value)

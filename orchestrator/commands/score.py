@@ -1,0 +1,58 @@
+"""`campaign score`: judge the answers of a corpus campaign; again at any time, never beside timing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from campaigns.errors import Exit, UsageError
+from orchestrator.commands.options import campaign_argument, store_option
+
+_DESCRIPTION = """Adds one row per answer and scorer; scoring again adds rows. Generated code runs in a sandbox of fresh
+namespaces. Where the kernel refuses them no code runs, unless sandbox.mode=weak accepts limits alone."""
+
+
+def add_score_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("score", help="score the answers of a corpus campaign", description=_DESCRIPTION)
+    campaign_argument(parser)
+    store_option(parser)
+    parser.add_argument("--corpus", default="", metavar="PATH", help="the frozen corpus, if it has moved")
+    parser.add_argument("--jobs", type=int, default=1, help="sets of tests at once (default: %(default)s)")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="sandbox.mode=namespaces|weak, sandbox.uid=N")
+    parser.set_defaults(run=run_score)
+
+
+def run_score(options: argparse.Namespace) -> int:
+    from orchestrator.sandbox import UNPRIVILEGED_UID, Mode, Sandbox
+    from orchestrator.scoring import Settings, score_campaign, tally
+
+    told = _settings(options.settings)
+    if told.get("sandbox.mode", "namespaces") not in list(Mode):
+        raise UsageError(f"sandbox.mode={told['sandbox.mode']}: choose {' or '.join(Mode)}")
+    if options.jobs < 1:
+        raise UsageError(f"--jobs {options.jobs}: at least 1")
+    uid = told.get("sandbox.uid", str(UNPRIVILEGED_UID))
+    if not uid.isdecimal() or int(uid) == 0:
+        raise UsageError(f"sandbox.uid={uid}: the number of a user other than root")
+    sandbox = Sandbox(Mode(told.get("sandbox.mode", "namespaces")), uid=int(uid))
+    scores = score_campaign(options.store, options.id, Settings(sandbox, jobs=options.jobs, corpus_path=options.corpus))
+    for (scorer, role), outcomes in tally(scores).items():
+        print(_line(scorer, role, outcomes))
+    print(f"{len(scores)} scores added")
+    return int(Exit.COMPLETE)
+
+
+def _line(scorer: str, role: str, outcomes: Mapping[str, int]) -> str:
+    """Denominator: every answer that this scorer counts; ineligible ones stand beside it."""
+    counted = sum(n for outcome, n in outcomes.items() if outcome != "ineligible")
+    others = [f"{n} {outcome}" for outcome, n in sorted(outcomes.items()) if outcome not in ("passed", "failed")]
+    return f"{scorer:<44} {role:<10} {outcomes.get('passed', 0)}/{counted}{'  ' + ', '.join(others) if others else ''}"
+
+
+def _settings(words: list[str]) -> dict[str, str]:
+    pairs = dict(word.partition("=")[::2] for word in words)
+    unknown = sorted(set(pairs) - {"sandbox.mode", "sandbox.uid"})
+    if unknown:
+        raise UsageError(f"{unknown[0]}: unknown setting; there are sandbox.mode and sandbox.uid")
+    return pairs
