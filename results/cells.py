@@ -1,0 +1,76 @@
+"""How figures are printed: published digits, units in the row's name, a dash for what is unknown. Knows no layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from campaigns.quantiles import Confidence, Quantile
+from campaigns.scope import Scope
+from campaigns.statistics import percent
+from campaigns.verdicts import Judgement, show_interval
+
+DASH = "–"
+_SCOPE_WORDS = {
+    Scope.REQUEST_AVERAGE_ENGINE: "request average, engine clock",
+    Scope.REQUEST_AVERAGE_CLIENT: "request average, client clock",
+    Scope.ROUND_ENGINE: "single rounds, engine-step",
+    Scope.ROUND_CLIENT: "single rounds, sse-chunk",
+    Scope.PROFILED: "profiled",
+}
+
+
+def scope_words(scope: Scope) -> str:
+    return _SCOPE_WORDS[scope]
+
+
+def number(value: float | None, digits: int) -> str:
+    return DASH if value is None else f"{value:.{digits}f}"
+
+
+def both(control: float | None, candidate: float | None, digits: int) -> str:
+    return f"{number(control, digits)} / {number(candidate, digits)}"
+
+
+def ms(value: float | None) -> str:
+    return number(value, 6)
+
+
+def effect(value: float | None) -> str:
+    """A logarithm as percent; negative is faster."""
+    return DASH if value is None else f"{percent(value):+.2f} %"
+
+
+def share(value: float | None, digits: int = 2) -> str:
+    return DASH if value is None else f"{100 * value:.{digits}f} %"
+
+
+def interval(judgement: Judgement) -> str:
+    if judgement.interval is None:
+        low, high = judgement.pair_range or (None, None)
+        return f"none; pairs {effect(low)} … {effect(high)}" if low is not None else DASH
+    return f"{show_interval(judgement.interval)} ({judgement.interval.method})"
+
+
+def floor(judgement: Judgement) -> str:
+    if judgement.floor is None:
+        return DASH
+    return f"± {percent(judgement.floor.value):.3f} % ({judgement.floor.source})"
+
+
+def quantiles(found: Sequence[Quantile], *, refused_too: bool = False) -> str:
+    """p50 / p90 / p99; a refused one is a dash, or its value with n where it was asked for."""
+    return " / ".join(_quantile(q, refused_too) for q in found)
+
+
+def _quantile(found: Quantile, refused_too: bool) -> str:
+    if found.confidence is Confidence.REFUSED:
+        return f"{number(found.value, 3)} (refused, n={found.n})" if refused_too else DASH
+    low = "*" if found.confidence is Confidence.LOW else ""
+    return f"{number(found.value, 3)}{low}"
+
+
+def verdict(judgement: Judgement) -> str:
+    """The sign tells the direction without colour: + faster, - slower, ~ undecided, = equivalent, ! not usable."""
+    signs = {"faster": "+", "slower": "-", "equivalent": "=", "inconclusive": "~", "below-resolution": "~"}
+    sign = signs.get(judgement.verdict.value, "~" if judgement.verdict.value == "screen" else "!")
+    return f"{sign} {judgement.verdict.value}"

@@ -1,0 +1,129 @@
+"""The store as pandas frames: the only place that knows both. Columns are documented in docs/history.md.
+
+Reads summaries, never rounds, unless rounds are asked for. Times of different scopes have different columns
+(`campaigns.scope`); a quantity that a server did not report is NaN. The arithmetic repeats `campaigns.quantities` over
+columns, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+from sqlalchemy import bindparam, text
+
+from campaigns.scope import Scope
+from results.reader import Reader
+
+ENGINE_MS = f"{Scope.REQUEST_AVERAGE_ENGINE.column}_ms"
+CLIENT_MS = f"{Scope.REQUEST_AVERAGE_CLIENT.column}_ms"
+
+_REQUESTS = text("""
+SELECT r.id AS request_id, r.campaign_id, r.startup, r.startup_attempt, r.fixture, r.seed, r.repeat, r.block_attempt,
+    r.role, r.arm, r.phase, r.position, r.order_in_pair, r.prompt_tokens, r.max_tokens, r.sched_ns, r.send_ns,
+    r.first_event_ns, r.first_content_ns, r.last_content_ns, r.end_ns, r.first_tokens, r.n_rounds, r.n_q1_steps,
+    r.completion_tokens, r.cached_tokens, r.finish_reason, r.engine_queue_ns, r.engine_prefill_ns, r.engine_decode_ns,
+    r.token_sha256, r.emitted_sha256, r.accepted_sha256, r.admissible, r.reasons, r.error, r.min_sm_clock_mhz,
+    r.median_sm_clock_mhz, r.throttle_bits,
+    s.sum_accepted, s.sum_drafted, s.sum_emitted, s.accepted_histogram, s.n_client_rounds, s.client_round_mean_ns,
+    s.client_round_p50_ns, s.client_round_p90_ns, s.client_round_p99_ns, s.client_round_lag1, s.n_engine_rounds,
+    s.engine_round_mean_ns, s.engine_round_p50_ns, s.engine_round_p90_ns, s.engine_round_p99_ns, s.engine_round_lag1,
+    r.block_attempt < coalesce(b.attempt, r.block_attempt) AS superseded
+FROM request r
+JOIN request_summary s ON s.request_id = r.id
+LEFT JOIN (
+    SELECT campaign_id, startup, fixture, seed, max(attempt) AS attempt FROM block
+    GROUP BY campaign_id, startup, fixture, seed
+) b USING (campaign_id, startup, fixture, seed)
+WHERE r.campaign_id = :campaign
+ORDER BY r.id
+""")
+_PAIRS = text("""
+SELECT p.startup, p.fixture, p.seed, p.repeat, p.block_attempt, p.exactness, p.divergence_index, p.divergence_ids,
+    p.delta_log, p.delta_ns, p.admissible, p.reasons
+FROM pair p
+JOIN (
+    SELECT campaign_id, startup, fixture, seed, max(attempt) AS attempt FROM block
+    GROUP BY campaign_id, startup, fixture, seed
+) b ON b.campaign_id = p.campaign_id AND b.startup = p.startup AND b.fixture = p.fixture AND b.seed = p.seed
+    AND b.attempt = p.block_attempt
+WHERE p.campaign_id = :campaign
+ORDER BY p.id
+""")
+_ROUNDS = text("""
+SELECT request_id, round_index, kind, client_ns, client_tokens, coalesced, engine_ns, rows, drafted, accepted, emitted
+FROM round WHERE request_id IN :requests ORDER BY request_id, round_index
+""").bindparams(bindparam("requests", expanding=True))
+_KEY = ["startup", "fixture", "seed", "repeat", "block_attempt"]
+_COMPARED = [ENGINE_MS, CLIENT_MS, "order_in_pair", "position", "request_id", "startup_attempt"]
+_NS_MS = 1e-6
+
+
+def requests(reader: Reader, campaign_id: str) -> pd.DataFrame:
+    """Every request of a campaign, warm-ups and superseded ones too, one row each."""
+    frame = pd.read_sql(_REQUESTS, reader.connection, params={"campaign": campaign_id})
+    frame = _numeric(frame)
+    decode_client_ns = frame.last_content_ns - frame.first_content_ns
+    later_tokens = frame.completion_tokens - frame.first_tokens
+    positive = frame.n_rounds.where(frame.n_rounds > 0)
+    frame["ttft_ms"] = (frame.first_content_ns - frame.send_ns) * _NS_MS
+    frame["e2el_ms"] = (frame.last_content_ns - frame.send_ns) * _NS_MS
+    frame["prefill_ms"] = frame.engine_prefill_ns * _NS_MS
+    frame[ENGINE_MS] = frame.engine_decode_ns * _NS_MS / positive
+    frame[CLIENT_MS] = decode_client_ns * _NS_MS / positive
+    for scope, decode_ns in (("engine", frame.engine_decode_ns), ("client", decode_client_ns)):
+        frame[f"decode_tokens_per_s_{scope}"] = later_tokens / (decode_ns.where(decode_ns > 0) * 1e-9)
+    frame["tpot_ms"] = (decode_client_ns * _NS_MS / (frame.completion_tokens - 1)).where(frame.completion_tokens > 1)
+    frame["residual"] = later_tokens - frame.sum_accepted - frame.n_rounds
+    return frame
+
+
+def measured(frame: pd.DataFrame) -> pd.DataFrame:
+    """The requests that make the pairs of the newest block attempts."""
+    return frame[(frame.phase == "measure") & ~frame.superseded]
+
+
+def pairs(reader: Reader, campaign_id: str, all_requests: pd.DataFrame | None = None) -> pd.DataFrame:
+    """The pairs of the newest block attempts, each with both arms' request averages and its order."""
+    frame = pd.read_sql(_PAIRS, reader.connection, params={"campaign": campaign_id})
+    frame["admissible"] = frame.admissible.astype(bool)
+    sides = measured(requests(reader, campaign_id) if all_requests is None else all_requests)
+    for role in ("control", "candidate"):
+        side = sides.loc[sides.role == role, _KEY + _COMPARED]
+        frame = frame.merge(side.rename(columns={c: f"{role}_{c}" for c in _COMPARED}), on=_KEY, how="left")
+    frame["control_first"] = frame.control_order_in_pair == 0
+    return frame
+
+
+def rounds(reader: Reader, request_ids: list[int]) -> pd.DataFrame:
+    """The rounds of some requests: the one frame that can be large."""
+    return pd.read_sql(_ROUNDS, reader.connection, params={"requests": request_ids})
+
+
+def samples(reader: Reader, campaign_id: str) -> pd.DataFrame:
+    query = text("SELECT * FROM device_sample WHERE campaign_id = :campaign ORDER BY startup, startup_attempt, ns")
+    return pd.read_sql(query, reader.connection, params={"campaign": campaign_id})
+
+
+def campaigns(reader: Reader) -> pd.DataFrame:
+    """One row per campaign, newest last."""
+    query = text("""
+        SELECT c.campaign_id, c.name, c.created_utc, c.methodology_version, c.config_sha256, c.fingerprint,
+            (SELECT status FROM campaign_event e WHERE e.campaign_id = c.campaign_id ORDER BY e.id DESC LIMIT 1)
+                AS status
+        FROM campaign c ORDER BY c.created_utc, c.rowid
+    """)
+    return pd.read_sql(query, reader.connection)
+
+
+_WHOLE = ("request_id", "startup", "startup_attempt", "seed", "repeat", "block_attempt", "position", "n_client_rounds")
+_TEXT = ("campaign_id", "fixture", "role", "arm", "phase", "finish_reason", "token_sha256", "emitted_sha256")
+_TEXT_TOO = ("accepted_sha256", "reasons", "error", "accepted_histogram")
+
+
+def _numeric(frame: pd.DataFrame) -> pd.DataFrame:
+    """Counts and times as float64 with NaN for unknown; a column that is NULL throughout would come as objects."""
+    for name in frame.columns:
+        if name in ("admissible", "superseded"):
+            frame[name] = frame[name].astype(bool)
+        elif name not in _WHOLE and name not in _TEXT and name not in _TEXT_TOO:
+            frame[name] = frame[name].astype("float64")
+    return frame

@@ -1,0 +1,84 @@
+"""What a reader must know beside the result: what the server did not say, and whether restarts repeat themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from campaigns.records import Exactness
+from results.reader import Life
+
+
+@dataclass(frozen=True)
+class Determinism:
+    """One arm over its startups: are the tokens of the same prompt and seed the same after a restart?"""
+
+    arm: str
+    role: str
+    n_prompts: int  # prompts that more than one startup answered
+    n_equal: int
+    differing: tuple[str, ...]  # fixtures and the startups that answered otherwise
+
+
+def determinism(measured: pd.DataFrame) -> tuple[Determinism, ...]:
+    """Per role; an equality of token hashes, never a tolerance. Requests without ids are left out."""
+    known = measured[measured.admissible & measured.token_sha256.notna()]
+    found = []
+    for role, rows in known.groupby("role"):
+        prompts = rows.groupby(["fixture", "seed"])
+        repeated = {key: answers for key, answers in prompts if answers.startup.nunique() > 1}
+        differing = tuple(
+            _differing(str(fixture), answers)
+            for (fixture, _), answers in repeated.items()
+            if answers.token_sha256.nunique() > 1
+        )
+        count = len(repeated)
+        found.append(Determinism(str(rows.arm.iloc[0]), str(role), count, count - len(differing), differing))
+    return tuple(found)
+
+
+def _differing(fixture: str, answers: pd.DataFrame) -> str:
+    first = answers.token_sha256.iloc[0]
+    startups = sorted({int(s) for s in answers.startup[answers.token_sha256 != first]})
+    return f"{fixture}: startups {', '.join(map(str, startups))} differ from startup {int(answers.startup.iloc[0])}"
+
+
+def missing_notes(
+    measured: pd.DataFrame, plan: Mapping[str, Any], required: Exactness, lives: Sequence[Life], has_aa: bool
+) -> tuple[str, ...]:
+    """One sentence for everything that the server, the host or the plan did not provide."""
+    counted = measured[measured.admissible]
+    checks = (
+        (counted.cached_tokens.isna().any(), "cached_tokens was not reported: a prefix-cache hit would go unseen"),
+        (counted.token_sha256.isna().any(), "token ids were not returned: equality rests on the text (E1)"),
+        (
+            counted.engine_decode_ns.isna().any(),
+            "engine times were not reported: rounds are told by the client's clock",
+        ),
+        (counted.n_rounds.isna().any(), "rounds could not be counted for some requests: their averages are left out"),
+        (
+            required < int(plan["required_exactness"]),
+            f"accepted counts were not reported: E{int(required)} is required instead of E{plan['required_exactness']}",
+        ),
+        (all(life.startup.calibration is None for life in lives), "no calibration: the client's resolution is unknown"),
+        (counted.median_sm_clock_mhz.isna().all(), "SM clocks were not sampled"),
+        (not has_aa, "no comparable A/A campaign: the noise floor is the campaign's own half width or its resolution"),
+        (bool(_odd(plan)), f"K = {plan['pairs']} is odd: the arms were not first equally often"),
+        (
+            plan["startup_mode"] == "sequential",
+            "the arms ran in separate server lives: pairs are matched by index only",
+        ),
+    )
+    return tuple(sentence for holds, sentence in checks if holds and (len(counted) or "A/A" in sentence))
+
+
+def _odd(plan: Mapping[str, Any]) -> bool:
+    return not plan["corpus"] and int(plan["pairs"]) % 2 == 1
+
+
+def flags_of(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))

@@ -1,0 +1,119 @@
+"""The report as Markdown that pastes into a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from campaigns.records import Score
+from campaigns.scope import Scope
+from results import cells, tables
+from results.summary import Summary, bound, is_aa
+from results.tables import Table
+
+
+def markdown(summary: Summary, scores: Sequence[Score] = (), *, all_quantiles: bool = False) -> str:
+    parts = [
+        *_head(summary),
+        *(table_markdown(table) for table in all_tables(summary, scores, all_quantiles=all_quantiles)),
+        *(_list(title, lines) for title, lines in notes(summary)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def all_tables(summary: Summary, scores: Sequence[Score], *, all_quantiles: bool = False) -> Iterator[Table]:
+    """Every table that the campaign has data for, in the order of reading."""
+    yield tables.metrics(summary, all_quantiles=all_quantiles)
+    optional = (
+        tables.datasets(summary) if summary.plan["corpus"] else None,
+        tables.contexts(summary),
+        tables.scores(scores),
+        tables.startups(summary),
+        tables.order(summary),
+        tables.lives(summary),
+    )
+    yield from (table for table in optional if table is not None and table.rows)
+
+
+def _head(summary: Summary) -> Iterator[str]:
+    campaign, judgement = summary.campaign, summary.judgement
+    control, candidate = (summary.plan[role]["name"] for role in ("control", "candidate"))
+    kind = "A/A" if is_aa(summary) else "A/B"
+    yield f"# {campaign.name}: {candidate} against {control}"
+    yield f"**{cells.verdict(judgement)}** · evidence: {summary.evidence.value} · {judgement.because}"
+    yield (
+        f"{kind} campaign `{campaign.campaign_id}`, {campaign.created_utc}, status {summary.status.value}. "
+        f"Paired effect {cells.effect(judgement.effect)} over {judgement.n_startups} startups and "
+        f"{summary.n_admissible_pairs} admissible of {summary.n_pairs} pairs ({summary.n_planned} planned), "
+        f"{summary.n_exact_pairs} exact (E{int(summary.required_exactness)}). Negative is faster."
+    )
+
+
+def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
+    """The lists under the tables; empty ones are left out."""
+    lists = (
+        ("Excluded", _excluded(summary)),
+        ("What was missing", list(summary.missing)),
+        ("Flags", [f"{flag}: {count} requests (kept)" for flag, count in sorted(summary.flags.items())]),
+        ("Superseded attempts", list(summary.superseded)),
+        ("First divergences", [line for group in summary.groups for line in group.divergences][:20]),
+        ("Restart determinism", _determinism(summary)),
+        ("Failures", [f"{f.utc} {f.reason.value}: {f.message}" for f in summary.failures]),
+        ("How it was measured", _method(summary)),
+        ("Identity", _identity(summary)),
+    )
+    yield from ((title, lines) for title, lines in lists if lines)
+
+
+def _excluded(summary: Summary) -> list[str]:
+    if not summary.n_excluded:
+        return [f"none of {summary.n_pairs} pairs"]
+    total = f"{summary.n_excluded} of {summary.n_pairs} pairs, both arms of each"
+    return [total, *(f"{reason}: {count}" for reason, count in summary.exclusions.items())]
+
+
+def _determinism(summary: Summary) -> list[str]:
+    lines = []
+    for arm in summary.determinism:
+        if arm.n_prompts:
+            lines.append(
+                f"{arm.role} ({arm.arm}): {arm.n_equal}/{arm.n_prompts} prompts answered equally by all startups"
+            )
+            lines += [f"{arm.role}, {difference}" for difference in arm.differing[:10]]
+    return lines
+
+
+def _method(summary: Summary) -> list[str]:
+    source, limit = summary.source, bound(summary)
+    lines = [
+        f"headline and levels: {cells.scope_words(source.request)}",
+        f"round quantiles: {cells.scope_words(source.round)}, linear (numpy), median over requests",
+        f"order {summary.plan['order']}, startup mode {summary.plan['startup_mode']}, "
+        f"{summary.plan['warmups']} warm-ups per arm (kept, excluded by phase)",
+        f"required exactness E{int(summary.required_exactness)}",
+        f"methodology version {summary.campaign.methodology_version}",
+    ]
+    if source.request is Scope.REQUEST_AVERAGE_CLIENT:
+        lines.append("decode time ends with the last content chunk")
+    if limit is not None:
+        lines.append(f"no mismatch in {summary.n_pairs} pairs bounds the mismatch rate at {100 * limit:.1f} % (95 %)")
+    return lines
+
+
+def _identity(summary: Summary) -> list[str]:
+    shown = {name: value for name, value in summary.campaign.fingerprint.items() if value}
+    return [f"{name}: `{value}`" for name, value in shown.items()]
+
+
+def table_markdown(table: Table) -> str:
+    head = [_row(table.header), _row(["---"] * len(table.header))]
+    lines = [f"## {table.title}", "", *head, *(_row(row) for row in table.rows)]
+    return "\n".join([*lines, "", table.note] if table.note else lines)
+
+
+def _row(row: Sequence[str]) -> str:
+    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in row)
+    return f"| {' | '.join(escaped)} |"
+
+
+def _list(title: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"## {title}", "", *(f"- {line}" for line in lines)])

@@ -1,0 +1,33 @@
+"""One campaign as a report, from the store alone, at any later time. Formats are functions of one `Summary`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from campaigns.errors import UsageError
+from results.reader import Reader
+from results.summary import Summary, summarise
+
+Render = Callable[[Summary, Reader, bool], str]
+
+
+def render(reader: Reader, campaign_id: str, format: str, *, all_quantiles: bool = False) -> str:
+    """`format`: md, json, html or csv. `all_quantiles` prints refused quantiles too, marked with n."""
+    if format not in FORMATS:
+        raise UsageError(f"there is no report format {format!r}: take one of {', '.join(FORMATS)}")
+    return FORMATS[format](summarise(reader, campaign_id), reader, all_quantiles)
+
+
+def _markdown(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
+    from results.markdown import markdown
+
+    return markdown(summary, reader.scores(summary.campaign.campaign_id), all_quantiles=all_quantiles)
+
+
+def _json(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
+    from results.report_json import report_json
+
+    return report_json(summary, reader.scores(summary.campaign.campaign_id))
+
+
+FORMATS: dict[str, Render] = {"md": _markdown, "json": _json}

@@ -1,0 +1,197 @@
+"""The report as JSON. Names are stable within a `schema_version`; what is unknown is null."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from campaigns.quantiles import METHOD, Quantile
+from campaigns.records import Score
+from campaigns.statistics import Interval, percent
+from campaigns.verdicts import Judgement
+from results.cells import verdict
+from results.groups import Group
+from results.levels import ArmLevels, Source
+from results.reader import Life
+from results.summary import Summary, bound
+from results.tables import scores as score_table
+
+SCHEMA_VERSION = 1
+
+
+def report_json(summary: Summary, scores: Sequence[Score] = ()) -> str:
+    return json.dumps(content(summary, scores), indent=2, ensure_ascii=False) + "\n"
+
+
+def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
+    campaign = summary.campaign
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "methodology_version": campaign.methodology_version,
+        "campaign_id": campaign.campaign_id,
+        "config_hash": campaign.config_sha256,
+        "name": campaign.name,
+        "created_utc": campaign.created_utc,
+        "status": summary.status.value,
+        "mode": summary.plan["mode"],
+        "order": summary.plan["order"],
+        "startup_mode": summary.plan["startup_mode"],
+        "arms": {role: summary.plan[role]["name"] for role in ("control", "candidate")},
+        "evidence": summary.evidence.value,
+        "verdict": summary.verdict.value,
+        **judged(summary.judgement),
+        "n_planned_pairs": summary.n_planned,
+        "n_pairs": summary.n_pairs,
+        "n_exact_pairs": summary.n_exact_pairs,
+        "n_admissible_pairs": summary.n_admissible_pairs,
+        "n_excluded": summary.n_excluded,
+        "exclusions": dict(summary.exclusions),
+        "n_superseded_requests": summary.n_superseded,
+        "superseded": list(summary.superseded),
+        "required_exactness": f"E{int(summary.required_exactness)}",
+        "mismatch_bound": bound(summary),
+        "resolution_ms": summary.resolution_ms,
+        "round_source": _round_source(summary.source),
+        "scopes": {"level": summary.source.request.value, "rounds": summary.source.round.value},
+        "quantile_method": METHOD,
+        "startups": [_life(life) for life in summary.lives],
+        "fixtures": [_group(group, summary.source) for group in summary.groups],
+        "changes": [change(group) for group in summary.groups],
+        "scores": _scores(scores),
+        "restart_determinism": [vars(arm) | {"differing": list(arm.differing)} for arm in summary.determinism],
+        "missing": list(summary.missing),
+        "flags": dict(summary.flags),
+        "failures": [
+            {"utc": f.utc, "reason": f.reason.value, "message": f.message, "startup_index": f.startup}
+            for f in summary.failures
+        ],
+        "fingerprint": dict(campaign.fingerprint),
+    }
+
+
+def judged(judgement: Judgement) -> dict[str, Any]:
+    """The verdict's numbers, in percent."""
+    interval, contrast = judgement.interval, judgement.contrast
+    return {
+        "because": judgement.because,
+        "effect_pct": _pct(judgement.effect),
+        "ci_low_pct": _pct(interval.low if interval else None),
+        "ci_high_pct": _pct(interval.high if interval else None),
+        "ci_method": interval.method if interval else None,
+        "ci_90_pct": _bounds(judgement.interval_90),
+        "bootstrap_pct": _bounds(judgement.bootstrap),
+        "p_sign_flip": judgement.p,
+        "n_startups": judgement.n_startups,
+        "startup_effects_pct": {str(s): _pct(m) for s, m in judgement.startup_medians.items()},
+        "noise_floor_pct": _pct(judgement.floor.value if judgement.floor else None),
+        "noise_floor_source": judgement.floor.source if judgement.floor else None,
+        "order_contrast_pct": _pct(contrast.value if contrast else None),
+        "order_contrast_p": contrast.p if contrast else None,
+        "order_imbalance": contrast.imbalance if contrast else None,
+    }
+
+
+def change(group: Group) -> dict[str, Any]:
+    """One row of the change table."""
+    return {
+        "fixture_id": group.id,
+        "metric": "complete_round_ms",
+        "control": group.control.level_ms,
+        "candidate": group.candidate.level_ms,
+        "delta_ms": group.delta_ms,
+        "level_ratio": group.level_ratio,
+        "effect_pct": _pct(group.judgement.effect),
+        "verdict": group.judgement.verdict.value,
+        "sign": verdict(group.judgement).split()[0],
+    }
+
+
+def _group(group: Group, source: Source) -> dict[str, Any]:
+    return {
+        "fixture_id": group.id,
+        "seed": group.seed,
+        "n_pairs": group.n_pairs,
+        "n_exact_pairs": group.n_exact_pairs,
+        "n_admissible_pairs": group.n_admissible_pairs,
+        "n_excluded": group.n_pairs - group.n_admissible_pairs,
+        "evidence": group.judgement.evidence.value,
+        "verdict": group.judgement.verdict.value,
+        **judged(group.judgement),
+        "p_holm": group.p_holm,
+        "level_ratio": group.level_ratio,
+        "delta_ms": group.delta_ms,
+        "settle_drift_pct": {str(s): _pct(d) for s, d in group.settle_drift.items()},
+        "divergences": list(group.divergences),
+        "control": _arm(group.control, source),
+        "candidate": _arm(group.candidate, source),
+    }
+
+
+def _arm(arm: ArmLevels, source: Source) -> dict[str, Any]:
+    average, single = source.request.column, source.round.column
+    return {
+        "n_requests": arm.n_requests,
+        f"{average}_ms": arm.level_ms,
+        "startup_levels_ms": {str(s): ms for s, ms in arm.startup_levels_ms.items()},
+        f"{average}_quantiles_ms": _quantiles(arm.request_averages),
+        f"{single}_quantiles_ms": _quantiles(arm.rounds),
+        "ttft_ms": arm.ttft_ms,
+        "cold_ttft_ms": arm.cold_ttft_ms,
+        "prefill_ms": arm.prefill_ms,
+        f"{source.decode_column}": arm.decode_tokens_per_s,
+        "accepted_drafts_per_round": arm.accepted_drafts_per_round,
+        "emitted_tokens_per_round": arm.emitted_tokens_per_round,
+        "drafted_per_round": arm.drafted_per_round,
+        "acceptance_length": arm.acceptance_length,
+        "acceptance_length_macro": arm.acceptance_length_macro,
+        "draft_acceptance_rate": arm.draft_acceptance_rate,
+        "acceptance_histogram": list(arm.acceptance_histogram),
+        "per_position_acceptance_rates": list(arm.per_position_rates),
+        "conditional_acceptance_rates": list(arm.conditional_rates),
+        "n_capped": arm.n_capped,
+        "completion_tokens": list(arm.completion_tokens),
+        "residuals": list(arm.residuals),
+    }
+
+
+def _life(life: Life) -> dict[str, Any]:
+    start, end, calibration = life.startup, life.end, life.startup.calibration
+    return {
+        "startup_index": start.startup,
+        "attempt": start.attempt,
+        "role": start.role.value if start.role else None,
+        "status": end.status.value if end else None,
+        "fail_reason": end.reason.value if end and end.reason else None,
+        "message": end.message if end else "",
+        "host": start.host,
+        "boot_id": start.boot_id,
+        "gpu_uuids": list(start.device_uuids),
+        "pid_tree": [{"pid": p.pid, "start_ticks": p.start_ticks, "role": p.role} for p in start.processes],
+        "ready_s": None if start.ready_ns is None else start.ready_ns * 1e-9,
+        "calib_delivery_us_p50": None if calibration is None else calibration.delivery_p50_ns * 1e-3,
+        "calib_delivery_us_p99": None if calibration is None else calibration.delivery_p99_ns * 1e-3,
+        "identity": dict(start.identity),
+    }
+
+
+def _quantiles(found: Sequence[Quantile]) -> dict[str, Any]:
+    """A refused quantile is null, and says so."""
+    return {f"p{q.q * 100:g}": {"value": q.shown, "n": q.n, "confidence": q.confidence.value} for q in found}
+
+
+def _scores(scores: Sequence[Score]) -> list[Mapping[str, str]]:
+    table = score_table(scores)
+    return [] if table is None else [dict(zip(table.header, row, strict=True)) for row in table.rows]
+
+
+def _round_source(source: Source) -> str:
+    return "engine-step" if source.engine_rounds else "sse-chunk"
+
+
+def _bounds(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [percent(interval.low), percent(interval.high)]
+
+
+def _pct(effect: float | None) -> float | None:
+    return None if effect is None else percent(effect)

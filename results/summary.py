@@ -1,0 +1,193 @@
+"""Everything a report says of one campaign, computed once from the store; the formats only lay it out.
+
+Knows frames, statistics and verdicts; knows nothing of Markdown, HTML or JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from campaigns.compare import FLAGS
+from campaigns.errors import Exit, highest
+from campaigns.plan import Mode
+from campaigns.records import Campaign, CampaignStatus, Exactness, Failure
+from campaigns.statistics import PairEffect, holm, mismatch_bound
+from campaigns.verdicts import Context, Evidence, Judgement, Verdict, judge
+from results import frames
+from results.floors import aa_medians
+from results.groups import Group, Setting, build, excluded, group_effects, grouped
+from results.health import Determinism, determinism, missing_notes
+from results.levels import Source, source_of
+from results.reader import Life, Reader
+
+_UNDECIDED = frozenset({Verdict.SCREEN, Verdict.INCONCLUSIVE, Verdict.ORDER_SENSITIVE, Verdict.BELOW_RESOLUTION})
+
+
+@dataclass(frozen=True)
+class Summary:
+    campaign: Campaign
+    status: CampaignStatus
+    plan: Mapping[str, Any]  # the frozen plan as plain data
+    source: Source
+    judgement: Judgement  # over all groups, equal weights
+    groups: tuple[Group, ...]
+    lives: tuple[Life, ...]
+    n_planned: int
+    n_pairs: int
+    n_exact_pairs: int
+    n_admissible_pairs: int
+    exclusions: Mapping[str, int]  # reason -> pairs
+    n_superseded: int
+    superseded: tuple[str, ...]
+    required_exactness: Exactness
+    resolution_ms: float | None
+    determinism: tuple[Determinism, ...]
+    failures: tuple[Failure, ...]
+    missing: tuple[str, ...]
+    flags: Mapping[str, int]  # flag -> measured requests
+    failed_gates: tuple[str, ...] = ()
+
+    @property
+    def evidence(self) -> Evidence:
+        return self.judgement.evidence
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.judgement.verdict
+
+    @property
+    def n_excluded(self) -> int:
+        return self.n_pairs - self.n_admissible_pairs
+
+    def exit_code(self, *, strict: bool = False) -> Exit:
+        return highest(self._codes(strict))
+
+    def _codes(self, strict: bool) -> list[Exit]:
+        codes = []
+        if not self.n_admissible_pairs:
+            codes.append(Exit.NOTHING_ADMISSIBLE)
+        slower = any(group.judgement.verdict is Verdict.SLOWER for group in self.groups)
+        if slower or self.verdict is Verdict.SLOWER or self.n_exact_pairs < self.n_pairs or self.failed_gates:
+            codes.append(Exit.SLOWER)
+        if strict and self.verdict in _UNDECIDED:
+            codes.append(Exit.STRICT)
+        return codes
+
+
+def summarise(reader: Reader, campaign_id: str) -> Summary:
+    campaign = reader.campaign(campaign_id)
+    plan = json.loads(campaign.plan_json)
+    requests = frames.requests(reader, campaign_id)
+    measured = frames.measured(requests)
+    failures = reader.failures(campaign_id)
+    pairs = excluded(frames.pairs(reader, campaign_id, requests), failures)
+    source = source_of(measured)
+    lives = reader.lives(campaign_id)
+    resolution_ms = _resolution_ms(lives)
+    floors = aa_medians(reader, campaign_id, campaign.fingerprint, group_effects)
+    setting = Setting(plan, source, _required(plan, measured), resolution_ms)
+    required = setting.required
+    groups = tuple(
+        build(name, rows, requests, floors.get(name, []), setting) for name, rows in grouped(pairs, plan).items()
+    )
+    return Summary(
+        campaign=campaign,
+        status=reader.status(campaign_id),
+        plan=plan,
+        source=source,
+        judgement=overall([group.judgement for group in groups], plan),
+        groups=_with_holm(groups),
+        lives=tuple(lives),
+        n_planned=_n_planned(plan),
+        n_pairs=len(pairs),
+        n_exact_pairs=int((pairs.exactness >= required).sum()),
+        n_admissible_pairs=int(pairs.admissible.sum()),
+        exclusions=_exclusions(pairs),
+        n_superseded=int(requests.superseded.sum()),
+        superseded=_superseded(requests),
+        required_exactness=required,
+        resolution_ms=resolution_ms,
+        determinism=determinism(measured),
+        failures=tuple(failures),
+        missing=missing_notes(measured, plan, required, lives, bool(floors)),
+        flags=Counter(reason for text in measured.reasons for reason in json.loads(text) if reason in FLAGS),
+    )
+
+
+def overall(judgements: Sequence[Judgement], plan: Mapping[str, Any]) -> Judgement:
+    """Geometric mean over the groups, equal weights; a slower or order-sensitive group is not averaged away."""
+    if len(judgements) == 1:
+        return judgements[0]
+    measured = [judgement for judgement in judgements if judgement.n_pairs]
+    if not measured:
+        return judge([], sum(1 for j in judgements if j.verdict is Verdict.INADMISSIBLE))
+    shared = set.intersection(*(set(judgement.startup_medians) for judgement in measured))
+    means = [
+        PairEffect(s, math.fsum(j.startup_medians[s] for j in measured) / len(measured), True) for s in sorted(shared)
+    ]
+    floors = [judgement.floor for judgement in measured if judgement.floor is not None]
+    widest = max(floors, key=lambda floor: floor.value, default=None)
+    mean = judge(means, len(means), Context(int(plan["seed"]), floor=widest))
+    mean = replace(mean, n_pairs=sum(j.n_pairs for j in measured), contrast=None)
+    return _overruled(mean, judgements)
+
+
+def _overruled(mean: Judgement, judgements: Sequence[Judgement]) -> Judgement:
+    for word in (Verdict.SLOWER, Verdict.ORDER_SENSITIVE):
+        hit = [judgement for judgement in judgements if judgement.verdict is word]
+        if hit:
+            return replace(mean, verdict=word, because=f"{len(hit)} of {len(judgements)} groups: {hit[0].because}")
+    return replace(mean, because=f"geometric mean of {len(judgements)} groups, equal weights: {mean.because}")
+
+
+def _with_holm(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    adjusted = holm({group.id: group.judgement.p for group in groups if group.judgement.p is not None})
+    return tuple(replace(group, p_holm=adjusted.get(group.id)) for group in groups)
+
+
+def _required(plan: Mapping[str, Any], measured: pd.DataFrame) -> Exactness:
+    """The plan's, or E3 where the server reported no accepted counts."""
+    counted = measured[measured.admissible & (measured.n_rounds > 0)]
+    silent = len(counted) > 0 and counted.accepted_sha256.isna().all()
+    wanted = int(plan["required_exactness"])
+    return Exactness(min(wanted, Exactness.STRUCTURE) if silent else wanted)
+
+
+def _resolution_ms(lives: Sequence[Life]) -> float | None:
+    found = [life.startup.calibration.resolution_ns for life in lives if life.startup.calibration is not None]
+    return max(found) * 1e-6 if found else None
+
+
+def _n_planned(plan: Mapping[str, Any]) -> int:
+    per_startup = sum(len(fixture["seeds"]) for fixture in plan["fixtures"])
+    return int(plan["startups"]) * per_startup * (1 if plan["corpus"] else int(plan["pairs"]))
+
+
+def _exclusions(pairs: pd.DataFrame) -> dict[str, int]:
+    texts = pairs.reasons[~pairs.admissible]
+    return dict(Counter(r for text in texts for r in dict.fromkeys(json.loads(text)) if r not in FLAGS).most_common())
+
+
+def _superseded(requests: pd.DataFrame) -> tuple[str, ...]:
+    old = requests[requests.superseded]
+    blocks = Counter(zip(old.startup, old.fixture, old.seed, old.block_attempt, strict=True))
+    return tuple(
+        f"startup {startup}, {fixture}, seed {seed}, attempt {attempt}: {count} requests"
+        for (startup, fixture, seed, attempt), count in blocks.items()
+    )
+
+
+def bound(summary: Summary) -> float | None:
+    """The mismatch rate that the exact pairs still allow; None once a pair differed."""
+    return mismatch_bound(summary.n_pairs) if summary.n_exact_pairs == summary.n_pairs else None
+
+
+def is_aa(summary: Summary) -> bool:
+    return bool(summary.plan["mode"] == Mode.AA.value)

@@ -1,0 +1,290 @@
+"""The tables of a report as headers and rows of text: Markdown, HTML and CSV lay out the same ones.
+
+Layouts follow what the users of such campaigns publish: metric × fixture with control / candidate, startup rows with
+their median, context length × figures, dataset × rates, remaining facts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from campaigns.plan import Role
+from campaigns.records import Score
+from campaigns.statistics import mismatch_bound
+from results import cells
+from results.groups import Group
+from results.levels import ArmLevels
+from results.reader import Life
+from results.summary import Summary
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def metrics(summary: Summary, *, all_quantiles: bool = False) -> Table:
+    """One `control / candidate` column per group."""
+    names = _metric_rows(summary, all_quantiles)
+    rows = tuple((name, *(cell(group) for group in summary.groups)) for name, cell in names)
+    return Table("Control / candidate", ("metric", *(group.id for group in summary.groups)), rows, _resolution(summary))
+
+
+def _metric_rows(summary: Summary, refused_too: bool) -> list[tuple[str, Callable[[Group], str]]]:
+    request, single = cells.scope_words(summary.source.request), cells.scope_words(summary.source.round)
+    arms = _both_arms
+    return [
+        (f"complete round ms ({request}; median of startup medians)", arms(lambda a: a.level_ms, 6)),
+        ("level ratio", lambda g: cells.DASH if g.level_ratio is None else f"{100 * (g.level_ratio - 1):+.2f} %"),
+        ("paired effect (median of startup medians)", lambda g: cells.effect(g.judgement.effect)),
+        ("95 % interval around the mean of startups", lambda g: cells.interval(g.judgement)),
+        ("noise floor", lambda g: cells.floor(g.judgement)),
+        ("verdict", lambda g: cells.verdict(g.judgement)),
+        (
+            f"candidate round p50 / p90 / p99 ms ({single}; median over requests)",
+            lambda g: cells.quantiles(g.candidate.rounds, refused_too=refused_too),
+        ),
+        (
+            f"candidate p50 / p90 / p99 ms over requests ({request})",
+            lambda g: cells.quantiles(g.candidate.request_averages, refused_too=refused_too),
+        ),
+        ("warm TTFT ms", arms(lambda a: a.ttft_ms, 3)),
+        ("cold TTFT ms", arms(lambda a: a.cold_ttft_ms, 3)),
+        (f"decode tok/s ({_clock(summary)})", arms(lambda a: a.decode_tokens_per_s, 3)),
+        ("accepted drafts per round", arms(lambda a: a.accepted_drafts_per_round, 6)),
+        ("emitted tokens per round", arms(lambda a: a.emitted_tokens_per_round, 6)),
+        ("acceptance length (bonus token included)", arms(lambda a: a.acceptance_length, 6)),
+        ("accepted of proposed", lambda g: " / ".join(cells.share(a.draft_acceptance_rate, 4) for a in _arms(g))),
+        (f"exact pairs (E{int(summary.required_exactness)})", exact_pairs),
+        ("admissible pairs", lambda g: f"{g.n_admissible_pairs}/{g.n_pairs}"),
+    ]
+
+
+def _both_arms(figure: Callable[[ArmLevels], float | None], digits: int) -> Callable[[Group], str]:
+    return lambda group: cells.both(figure(group.control), figure(group.candidate), digits)
+
+
+def _arms(group: Group) -> tuple[ArmLevels, ArmLevels]:
+    return group.control, group.candidate
+
+
+def _clock(summary: Summary) -> str:
+    return "engine clock" if summary.source.engine_averages else "client clock"
+
+
+def _resolution(summary: Summary) -> str:
+    if summary.resolution_ms is None:
+        return "Resolution of a request average: unknown (no calibration)."
+    return (
+        f"Resolution of a request average: {summary.resolution_ms:.6f} ms. * marks a low-confidence quantile, "
+        f"{cells.DASH} a refused or unknown one."
+    )
+
+
+def exact_pairs(group: Group) -> str:
+    """n/n, and the mismatch rate that so few pairs still allow."""
+    count = f"{group.n_exact_pairs}/{group.n_pairs}"
+    limit = mismatch_bound(group.n_pairs)
+    if group.n_exact_pairs < group.n_pairs or limit is None:
+        return count
+    return f"{count} (mismatch rate ≤ {100 * limit:.1f} %)"
+
+
+def startups(summary: Summary) -> Table:
+    """Every startup of every group with both levels and its effect, then the median of medians."""
+    rows: list[tuple[str, ...]] = []
+    for group in summary.groups:
+        rows += [_startup_row(summary, group, startup) for startup in sorted(group.judgement.startup_medians)]
+        level = cells.both(group.control.level_ms, group.candidate.level_ms, 6)
+        effect = cells.effect(group.judgement.effect)
+        pairs = str(group.n_admissible_pairs)
+        rows.append((group.id, "median of startups", level, effect, cells.DASH, pairs))
+    header = ("fixture", "startup", "control / candidate ms", "paired effect", "settle drift of the control", "pairs")
+    return Table("Startups", header, tuple(rows), f"Levels: {cells.scope_words(summary.source.request)}.")
+
+
+def _startup_row(summary: Summary, group: Group, startup: int) -> tuple[str, ...]:
+    control, candidate = (arm.startup_levels_ms.get(startup) for arm in _arms(group))
+    effect = cells.effect(group.judgement.startup_medians[startup])
+    if control and candidate and summary.resolution_ms and abs(candidate - control) < summary.resolution_ms:
+        effect += " (below-resolution)"
+    drift = group.settle_drift.get(startup)
+    mark = _beyond(group, drift)
+    return (
+        group.id,
+        str(startup + 1),
+        cells.both(control, candidate, 6),
+        effect,
+        cells.effect(drift) + mark,
+        str(group.judgement.startup_pairs.get(startup, 0)),
+    )
+
+
+def _beyond(group: Group, drift: float | None) -> str:
+    floor = group.judgement.floor
+    return " !" if drift is not None and floor is not None and abs(drift) > floor.value else ""
+
+
+def lives(summary: Summary) -> Table:
+    """Every server life, failed ones too: devices, processes, how it ended."""
+    header = (
+        "startup",
+        "attempt",
+        "status",
+        "ready s",
+        "devices",
+        "processes (pid@start)",
+        "client p50 / p99 us",
+        "why",
+    )
+    return Table("Server lives", header, tuple(_life_row(life) for life in summary.lives))
+
+
+def _life_row(life: Life) -> tuple[str, ...]:
+    start, end, calibration = life.startup, life.end, life.startup.calibration
+    role = f" ({start.role})" if start.role else ""
+    delivery = (
+        cells.DASH
+        if calibration is None
+        else f"{calibration.delivery_p50_ns / 1e3:.0f} / {calibration.delivery_p99_ns / 1e3:.0f}"
+    )
+    return (
+        f"{start.startup + 1}{role}",
+        str(start.attempt),
+        end.status.value if end else "not ended",
+        number_or_dash(start.ready_ns),
+        ", ".join(start.device_uuids),
+        ", ".join(f"{p.pid}@{p.start_ticks}" for p in start.processes),
+        delivery,
+        "" if end is None else " ".join(filter(None, (end.reason.value if end.reason else "", end.message))),
+    )
+
+
+def number_or_dash(ns: int | None) -> str:
+    return cells.number(None if ns is None else ns * 1e-9, 2)
+
+
+def datasets(summary: Summary) -> Table:
+    """A corpus by dataset: cases, decode rates, acceptance."""
+    rows = tuple(
+        (
+            group.id,
+            str(group.n_admissible_pairs),
+            cells.both(group.control.decode_tokens_per_s, group.candidate.decode_tokens_per_s, 3),
+            cells.share(group.candidate.draft_acceptance_rate, 4),
+            cells.both(group.candidate.accepted_drafts_per_round, group.candidate.emitted_tokens_per_round, 6),
+            cells.number(group.candidate.drafted_per_round, 4),
+            str(group.candidate.n_capped),
+        )
+        for group in summary.groups
+    )
+    header = (
+        "dataset",
+        "pairs",
+        "control / candidate tok/s",
+        "accepted %",
+        "accepted / emitted per round",
+        "proposed per round",
+        "capped",
+    )
+    return Table("Corpus", header, rows, f"tok/s: tokens after the first over seconds of decoding, {_clock(summary)}.")
+
+
+def contexts(summary: Summary) -> Table | None:
+    """Fixtures whose names are context lengths: figures by length, and the growth from one to the next."""
+    sized = sorted((length, group) for group in summary.groups if (length := context_length(group.fixture)))
+    if len(sized) < 2:
+        return None
+    header = (
+        "context",
+        "control / candidate ms",
+        "decode tok/s",
+        "accepted / emitted per round",
+        "cold TTFT s",
+        "growth",
+    )
+    rows = tuple(
+        (
+            f"{length}" if group.seed is None or _one_seed(summary, group) else f"{length}, seed {group.seed}",
+            cells.both(group.control.level_ms, group.candidate.level_ms, 3),
+            cells.number(group.candidate.decode_tokens_per_s, 3),
+            cells.both(group.candidate.accepted_drafts_per_round, group.candidate.emitted_tokens_per_round, 6),
+            cells.number(_seconds(group.candidate.cold_ttft_ms), 3),
+            growth(before, (length, group)),
+        )
+        for before, (length, group) in zip([None, *sized[:-1]], sized, strict=True)
+    )
+    return Table(
+        "Context", header, rows, "Growth: the candidate's additional ms over the row above, and per 1024 tokens."
+    )
+
+
+def context_length(fixture: str) -> int:
+    """131072 of `context-131072`; 0 where the name holds no length."""
+    found = re.fullmatch(r"(?:context|ctx|len)[-_]?(\d+)", fixture)
+    return int(found.group(1)) if found else 0
+
+
+def growth(before: tuple[int, Group] | None, now: tuple[int, Group]) -> str:
+    if before is None or before[0] == now[0]:
+        return cells.DASH
+    levels = before[1].candidate.level_ms, now[1].candidate.level_ms
+    if levels[0] is None or levels[1] is None:
+        return cells.DASH
+    added = levels[1] - levels[0]
+    return f"{added:+.3f} ({added / ((now[0] - before[0]) / 1024):.6f} per 1024)"
+
+
+def _one_seed(summary: Summary, group: Group) -> bool:
+    return sum(other.fixture == group.fixture for other in summary.groups) == 1
+
+
+def _seconds(value_ms: float | None) -> float | None:
+    return None if value_ms is None else value_ms / 1e3
+
+
+def order(summary: Summary) -> Table | None:
+    """Which arm went first how often, and whether it mattered."""
+    rows = []
+    for group in summary.groups:
+        contrast = group.judgement.contrast
+        if contrast is None:
+            continue
+        signs = f"{contrast.agreeing}/{contrast.n_signs}" if contrast.n_signs else cells.DASH
+        first = f"{contrast.n_control_first} / {contrast.n_candidate_first}"
+        imbalance = "" if not contrast.imbalance else f"imbalance {contrast.imbalance:+d}"
+        rows.append((group.id, first, imbalance, cells.effect(contrast.value), signs, cells.number(contrast.p, 4)))
+    header = ("fixture", "control / candidate first", "imbalance", "order contrast", "agreeing neighbours", "p")
+    return Table("Order", header, tuple(rows), f"Declared order: {summary.plan['order']}.") if rows else None
+
+
+def scores(found: Sequence[Score]) -> Table | None:
+    """The newest verdict of each scorer on each answer, counted per arm; capped and ineligible apart."""
+    newest = {(s.scorer, s.key, s.role): s for s in found}
+    names = sorted({scorer for scorer, _, _ in newest})
+    if not names:
+        return None
+    rows = tuple(
+        (name, *(_score_cell([s for s in newest.values() if s.scorer == name and s.role is role]) for role in Role))
+        for name in names
+    )
+    return Table(
+        "Scores",
+        ("scorer", "control", "candidate"),
+        rows,
+        "Capped answers fail at their cap; ineligible ones leave the denominator.",
+    )
+
+
+def _score_cell(found: Sequence[Score]) -> str:
+    outcomes = [score.outcome for score in found]
+    eligible = len(outcomes) - outcomes.count("ineligible")
+    apart = [
+        f"{outcomes.count(word)} {word}" for word in ("capped", "timeout", "error", "ineligible") if word in outcomes
+    ]
+    return f"{outcomes.count('passed')}/{eligible}" + (f" ({', '.join(apart)})" if apart else "")
