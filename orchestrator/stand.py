@@ -48,17 +48,17 @@ class Assignment:
 class Stand:
     def __init__(self, assignment: Assignment) -> None:
         _require_full_priority()
-        self._assignment, self._plan = assignment, assignment.plan
-        self._inventory = open_inventory(self._plan.lease.inventory)
-        self._folder = LockFolder(self._plan.lease.lock_dir)
-        self._adapter = open_adapter(self._plan.server.adapter)
+        self.assignment, self.plan = assignment, assignment.plan
+        self._inventory = open_inventory(self.plan.lease.inventory)
+        self._folder = LockFolder(self.plan.lease.lock_dir)
+        self._adapter = open_adapter(self.plan.server.adapter)
         server_cpus, client_cpus = split_cpus()
         self._server_cpus = server_cpus
         self._client = Client(client_cpus)
         attempt = Attempt(assignment.campaign_id, assignment.startup, assignment.attempt)
-        self._bench = Bench(self._plan, self._adapter, self._client, attempt)
+        self._bench = Bench(self.plan, self._adapter, self._client, attempt)
         self._lease: Lease | None = None
-        self._servers: list[RunningServer] = []
+        self.servers: list[RunningServer] = []
         self._ran: dict[int, Process] = {}  # every process that ever ran on the lease
         self._at_work = threading.RLock()
         self._stopping = False
@@ -71,9 +71,9 @@ class Stand:
         if uuids:
             devices = chosen(self._inventory.devices(), (), uuids)
         else:
-            devices = pick_patiently(self._folder, self._inventory, self._plan.lease, deadline)
-        holder = name_holder(self._assignment.holder)
-        ours = self._plan.server.adapter != "attach"  # an attached server runs on the devices already
+            devices = pick_patiently(self._folder, self._inventory, self.plan.lease, deadline)
+        holder = name_holder(self.assignment.holder)
+        ours = self.plan.server.adapter != "attach"  # an attached server runs on the devices already
         self._lease = acquire(
             self._folder, self._inventory, devices, holder, max(0.0, deadline - time.monotonic()), idle=ours
         )
@@ -83,7 +83,7 @@ class Stand:
 
     def start(self) -> Startup:
         with self._at_work:
-            return self._start(self._first_lives())
+            return self._start(self.first_lives())
 
     def activate(self, role: Role) -> Startup:
         """End the running life, wait until its memory has come back, start the other arm's on the same lease."""
@@ -92,16 +92,16 @@ class Stand:
             survivors = self._stop_servers()
             if faults := self._lease.unreturned(self._inventory, (*survivors, *self._ran.values())):
                 raise ServerFailed(f"The {role.other} life did not end cleanly: {'; '.join(faults.values())}.")
-            return self._start({role: (self._plan.arm(role),)})
+            return self._start({role: (self.plan.arm(role),)})
 
-    def _first_lives(self) -> dict[Role | None, tuple[Arm, ...]]:
+    def first_lives(self) -> dict[Role | None, tuple[Arm, ...]]:
         """Which arms each server life serves; one life without a role serves both."""
-        plan = self._plan
+        plan = self.plan
         if plan.startup_mode is StartupMode.SWITCH:
             return {None: (plan.control, plan.candidate)}
         if plan.startup_mode is StartupMode.CO_RESIDENT:
             return {role: (plan.arm(role),) for role in Role}
-        first = first_role(plan.seed, "sequential", self._assignment.startup)
+        first = first_role(plan.seed, "sequential", self.assignment.startup)
         return {first: (plan.arm(first),)}
 
     def _start(self, lives: Mapping[Role | None, tuple[Arm, ...]]) -> Startup:
@@ -109,8 +109,8 @@ class Stand:
         for role, arms in lives.items():
             if self._stopping:
                 raise ServerFailed("The startup was stopped while it started.")
-            self._servers.append(RunningServer(self._adapter, self._plan.server, arms, role, self._ground()))
-        for server in self._servers:
+            self.servers.append(RunningServer(self._adapter, self.plan.server, arms, role, self._ground()))
+        for server in self.servers:
             server.await_ready()
         self._bench.servers = {role: self._server_of(role) for role in Role if role in lives or None in lives}
         return self._record(created_utc)
@@ -120,32 +120,32 @@ class Stand:
         on_cpu = isinstance(self._inventory, CpuInventory)
         threads = (len(self._server_cpus) or max(1, len(os.sched_getaffinity(0)) - 1)) if on_cpu else None
         visibility = self._inventory.visibility(self._lease.uuids)
-        environment = server_environment(self._assignment.environment, visibility, threads)
-        return Ground(environment, self._lease.fds, self._server_cpus, self._assignment.workdir)
+        environment = server_environment(self.assignment.environment, visibility, threads)
+        return Ground(environment, self._lease.fds, self._server_cpus, self.assignment.workdir)
 
     def _server_of(self, role: Role) -> RunningServer:
-        return next(server for server in self._servers if server.role in (role, None))
+        return next(server for server in self.servers if server.role in (role, None))
 
     def _record(self, created_utc: str) -> Startup:
         assert self._lease is not None
         return Startup(
-            campaign_id=self._assignment.campaign_id,
-            startup=self._assignment.startup,
-            attempt=self._assignment.attempt,
-            role=self._servers[0].role if len(self._servers) == 1 else None,
+            campaign_id=self.assignment.campaign_id,
+            startup=self.assignment.startup,
+            attempt=self.assignment.attempt,
+            role=self.servers[0].role if len(self.servers) == 1 else None,
             created_utc=created_utc,
             boot_id=boot_id(),
             host=socket.gethostname(),
             device_uuids=self._lease.uuids,
             processes=self._processes(),
-            ready_ns=max(server.ready_ns or 0 for server in self._servers),
+            ready_ns=max(server.ready_ns or 0 for server in self.servers),
             identity=self._identity(),
-            environment=_disclosed({name: value for s in self._servers for name, value in s.environment.items()}),
-            command=tuple(word for server in self._servers for word in server.command),
+            environment=_disclosed({name: value for s in self.servers for name, value in s.environment.items()}),
+            command=tuple(word for server in self.servers for word in server.command),
         )
 
     def _processes(self) -> tuple[Process, ...]:
-        now = tuple(process for server in self._servers for process in _named(server))
+        now = tuple(process for server in self.servers for process in _named(server))
         self._ran.update({process.pid: process for process in now})
         return now
 
@@ -156,14 +156,14 @@ class Stand:
             return {fixture.id: self._ids_of(fixture) for fixture in fixtures}
 
     def _ids_of(self, fixture: Fixture) -> tuple[int, ...] | None:
-        answers = [self._adapter.tokenize(server.base_url, fixture, server.model) for server in self._servers]
+        answers = [self._adapter.tokenize(server.base_url, fixture, server.model) for server in self.servers]
         if any(ids != answers[0] for ids in answers):
             raise IdentityMismatch(f"fixture {fixture.id}: the two servers do not give the same token ids")
         return answers[0]
 
     def capacity(self) -> int | None:
         with self._at_work:
-            lengths = [self._adapter.max_model_len(server.base_url) for server in self._servers]
+            lengths = [self._adapter.max_model_len(server.base_url) for server in self.servers]
             return min((length for length in lengths if length is not None), default=None)
 
     def identity(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Stand:
     def _identity(self) -> dict[str, Any]:
         """One identity of all servers: lists joined; a value in which two servers differ names both."""
         merged: dict[str, Any] = {}
-        for server in self._servers:
+        for server in self.servers:
             for name, value in self._adapter.identity(server.base_url).items():
                 if name not in merged:
                     merged[name] = value
@@ -211,9 +211,9 @@ class Stand:
 
     def _stop_servers(self) -> tuple[Process, ...]:
         self._processes()
-        servers = list(self._servers)
+        servers = list(self.servers)
         survivors = tuple(process for server in servers for process in server.stop())
-        self._servers = [server for server in self._servers if server not in servers]
+        self.servers = [server for server in self.servers if server not in servers]
         self._bench.servers = {}
         return survivors
 

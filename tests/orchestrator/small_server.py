@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
             self._json({}, 200 if self.path == "/health" else 404)
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"null")
         if self.path == "/tokenize":
             self._json({"tokens": list(body["prompt"].encode()), "count": len(body["prompt"])})
         elif self.path == "/v1/completions":

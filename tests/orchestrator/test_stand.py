@@ -1,0 +1,241 @@
+"""A startup's stand without Ray: real servers, real locks, a simulated device."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaigns.errors import LeaseTimeout, ServerFailed
+from campaigns.plan import Arm, Block, CampaignPlan, Fixture, LeasePlan, Phase, Role, ServerPlan, StartupMode, blocks
+from campaigns.records import Reason, StartupStatus
+from orchestrator import reaper
+from orchestrator.stand import Assignment, Stand
+
+SMALL_SERVER = Path(__file__).with_name("small_server.py")
+FIXTURE = Fixture("f", '{"prompt": "abc"}', (1,), chat=False)
+SAME = (Arm("one"), Arm("two"))
+DIFFERENT = (
+    Arm("one", env=(("SMALL_SERVER_WORD", "one"),)),
+    Arm("two", env=(("SMALL_SERVER_WORD", "two"),)),
+)
+
+StandMaker = Callable[..., Stand]
+
+
+def make_plan(
+    locks: Path, *options: str, mode: StartupMode = StartupMode.SWITCH, server: dict[str, Any] | None = None
+) -> CampaignPlan:
+    control, candidate = SAME if mode is StartupMode.SWITCH else DIFFERENT
+    command = (sys.executable, str(SMALL_SERVER), "{port}", *options)
+    values: dict[str, Any] = {"command": command, "stop_grace_s": 0.3, "ready_timeout_s": 20.0, **(server or {})}
+    return CampaignPlan(
+        name="test",
+        control=control,
+        candidate=candidate,
+        fixtures=(FIXTURE,),
+        server=ServerPlan("command", **values),
+        startups=2,
+        pairs=2,
+        startup_mode=mode,
+        lease=LeasePlan(inventory="simulated:one", lock_dir=str(locks)),
+        calibrate_s=0.0,
+        sample_hz=0.0,
+    )
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Iterator[StandMaker]:
+    stands: list[Stand] = []
+
+    def maker(*options: str, startup: int = 0, name: str = "c0ffee", **plan: Any) -> Stand:
+        frozen = make_plan(tmp_path / "locks", *options, **plan)
+        workdir = tmp_path / f"work-{len(stands)}"
+        workdir.mkdir()
+        environment = {**os.environ, "FROM_LAUNCHER": "1", "HF_TOKEN": "hf_abc"}
+        environment.pop("OMP_NUM_THREADS", None)
+        stands.append(Stand(Assignment(frozen, name, startup, 1, workdir, f"campaign {name}", environment)))
+        return stands[-1]
+
+    yield maker
+    for each in stands:
+        each.stop()
+
+
+def ready(stand: Stand) -> Block:
+    stand.acquire((), 0.0)
+    stand.start()
+    return blocks(stand.plan, 0)[0]
+
+
+def gone(pid: int) -> bool:
+    return reaper.start_ticks(pid) is None
+
+
+def test_one_server_serves_both_arms(stand: StandMaker) -> None:
+    it = stand()
+    [uuid] = it.acquire((), 0.0)
+    record = it.start()
+    assert record.role is None and record.device_uuids == (uuid,) and record.ready_ns
+    assert [process.role for process in record.processes] == ["server"]
+    assert record.environment["CUDA_VISIBLE_DEVICES"] == uuid
+    assert record.environment["FROM_LAUNCHER"] == "1"
+    assert record.environment["HF_TOKEN"] == "(not recorded)"
+    assert it.token_ids([FIXTURE]) == {"f": tuple(b"abc")} and it.capacity() == 128
+    block = blocks(it.plan, 0)[0]
+    warm = it.warm(block, 2, tuple(Role), 6, 1)
+    assert [(r.role, r.position, r.phase) for r in warm] == [
+        (role, position, Phase.WARMUP) for position, role in enumerate([*Role, *Role])
+    ]
+    pair = it.run(block.steps[:2], 6, 3)
+    assert [r.role for r in pair] == [step.role for step in block.steps[:2]]
+    assert [(r.position, r.order_in_pair, r.block_attempt, r.admissible) for r in pair] == [
+        (4, 0, 3, True),
+        (5, 1, 3, True),
+    ]
+    assert {r.token_ids for r in pair} == {(0, 1, 2, 3, 4, 5)}
+    end = it.stop()
+    assert (end.status, end.survivors) == (StartupStatus.COMPLETE, ())
+    assert gone(record.processes[0].pid)
+
+
+def test_two_servers_side_by_side(stand: StandMaker) -> None:
+    it = stand(mode=StartupMode.CO_RESIDENT)
+    it.acquire((), 0.0)
+    record = it.start()
+    assert [process.role for process in record.processes] == ["control server", "candidate server"]
+    assert record.role is None
+    pair = it.run(blocks(it.plan, 0)[0].steps[:2], 6, 1)
+    assert {r.role: r.text for r in pair} == {Role.CONTROL: "one" * 6, Role.CANDIDATE: "two" * 6}
+    assert [r.position for r in pair] == [0, 0]
+    it.stop()
+    assert all(gone(process.pid) for process in record.processes)
+
+
+@pytest.mark.parametrize("startup", [0, 1])
+def test_two_lives_one_after_the_other(stand: StandMaker, startup: int) -> None:
+    it = stand(mode=StartupMode.SEQUENTIAL, startup=startup)
+    it.acquire((), 0.0)
+    first = it.start()
+    assert first.role is not None
+    block = blocks(it.plan, startup)[0]
+    [one] = it.warm(block, 1, (first.role,), 6, 1)
+    second = it.activate(first.role.other)
+    assert gone(first.processes[0].pid)
+    [two] = it.warm(block, 1, (first.role.other,), 6, 1)
+    assert (one.role, two.role) == (first.role, second.role) and one.text != two.text
+    assert (one.position, two.position) == (0, 0)
+
+
+def test_the_order_of_sequential_lives_flips_from_startup_to_startup(stand: StandMaker) -> None:
+    first, second = (stand(mode=StartupMode.SEQUENTIAL, startup=startup) for startup in (0, 1))
+    [one], [two] = first.first_lives(), second.first_lives()
+    assert {one, two} == set(Role)
+
+
+def test_a_device_in_use_names_its_campaign(stand: StandMaker) -> None:
+    stand(name="first").acquire((), 0.0)
+    with pytest.raises(LeaseTimeout, match="is held by campaign first of"):
+        stand(name="second").acquire((), 0.0)
+
+
+def test_a_server_that_exits_is_reported_at_once(stand: StandMaker) -> None:
+    it = stand("--exit", "7", server={"ready_timeout_s": 60.0})
+    it.acquire((), 0.0)
+    before = time.monotonic()
+    with pytest.raises(
+        ServerFailed, match=r"exited with code 7; see .*server.log. Its log ends:\nweights are being read"
+    ):
+        it.start()
+    assert time.monotonic() - before < 30.0
+
+
+def test_a_server_that_is_not_ready_in_time(stand: StandMaker) -> None:
+    it = stand("--slow-start", "60", server={"ready_timeout_s": 0.5})
+    it.acquire((), 0.0)
+    with pytest.raises(ServerFailed, match=r"/health was not ready within 0.5 s \(.*refused.*server.ready_timeout_s"):
+        it.start()
+
+
+def test_a_wrong_ready_path_is_told_by_its_status(stand: StandMaker) -> None:
+    it = stand(server={"ready_timeout_s": 2.0, "ready_path": "/nowhere"})
+    it.acquire((), 0.0)
+    with pytest.raises(ServerFailed, match=r"/nowhere was not ready within 2 s \(HTTP 404\)"):
+        it.start()
+
+
+def test_a_server_that_dies_in_mid_answer(stand: StandMaker) -> None:
+    it = stand("--die-after", "1")
+    block = ready(it)
+    [request] = it.run(block.steps[:2], 6, 1)
+    assert request.reasons == (Reason.SERVER_DIED,) and not request.admissible
+    assert "ended by signal 9" in request.error and request.text == "tick" * 3
+    [late] = it.run(block.steps[2:], 6, 1)
+    assert late.reasons == (Reason.SERVER_DIED,)
+    assert it.stop().survivors == ()
+
+
+def test_the_first_of_a_pair_is_kept_when_the_second_fails(stand: StandMaker) -> None:
+    it = stand("--die-after", "2")
+    first, second = it.run(ready(it).steps[:2], 6, 1)
+    assert first.admissible and not second.admissible
+
+
+def test_stop_ends_a_request_in_flight(stand: StandMaker, tmp_path: Path) -> None:
+    it = stand("--stubborn", "--daemon", str(tmp_path / "daemon"), "--token-pause", "30")
+    block = ready(it)
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(it.run(block.steps[:2], 6, 1)))
+    thread.start()
+    time.sleep(0.3)
+    before = time.monotonic()
+    end = it.stop()
+    thread.join(10)
+    assert time.monotonic() - before < 15.0
+    assert end.survivors == () and gone(int((tmp_path / "daemon").read_text()))
+    [[request]] = answers
+    assert request.reasons == (Reason.SERVER_DIED,)
+
+
+def test_stop_is_the_same_whatever_came_before(stand: StandMaker) -> None:
+    never_leased = stand()
+    assert never_leased.stop().status is StartupStatus.COMPLETE
+    never_started = stand()
+    never_started.acquire((), 0.0)
+    assert never_started.stop().status is StartupStatus.COMPLETE
+    again = stand()
+    again.acquire((), 0.0)
+
+
+def test_an_attached_server_is_measured_and_left_alone(stand: StandMaker) -> None:
+    running = stand()
+    ready(running)
+    url = running.servers[0].base_url
+    plan = replace(running.plan, lease=replace(running.plan.lease, inventory="cpu"))
+    plan = replace(plan, server=ServerPlan("attach", base_url=url))
+    assignment = replace(running.assignment, plan=plan, workdir=running.assignment.workdir / "attached")
+    attached = Stand(assignment)
+    attached.acquire((), 0.0)
+    record = attached.start()
+    assert (record.processes, record.command) == ((), ())
+    assert [r.admissible for r in attached.run(blocks(plan, 0)[0].steps[:2], 6, 1)] == [True, True]
+    assert attached.stop().status is StartupStatus.COMPLETE
+    assert running.servers[0].death() == ""
+
+
+def test_a_server_hears_term_first(stand: StandMaker) -> None:
+    it = stand(server={"stop_grace_s": 20.0})
+    ready(it)
+    [server] = it.servers
+    before = time.monotonic()
+    it.stop()
+    assert time.monotonic() - before < 10.0
+    assert server.tree is not None and server.tree.exit_code == -signal.SIGTERM
