@@ -1,0 +1,132 @@
+"""How well this host's client sees a server whose truth is scripted: a few seconds before each startup's requests.
+
+The null server states when it sent each chunk, the client when it received it, on one monotonic clock.
+
+    delivery        client stamp − server stamp of one chunk
+    request error   (tR − t0)/R as the client sees it − the same by the server's stamps: only the delivery of the first
+                    and the last chunk remains, divided by R
+    round error     median of the client's gaps − median of the server's gaps
+
+`request_bias_ns` and `round_bias_ns` are the medians over requests of the absolute errors. `resolution_ns` is √2 times
+the 95th percentile of the absolute request errors: an effect is a difference of two request averages, and one that is
+smaller cannot be told from the client's own error. It holds for answers of 64 rounds and shrinks as 1/R; what the
+server's process and the engine add is not in it, an A/A campaign shows that.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from campaigns.records import Calibration
+from orchestrator.adapters.control import ask_json
+from orchestrator.client import Call, Client
+from orchestrator.exchange import Exchange
+from orchestrator.stream import read
+
+NUM_ROUNDS = 64
+INTERVAL_US = 4000
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Sight:
+    """One request as both sides saw it: the stamps of its content chunks."""
+
+    server_ns: tuple[int, ...]
+    client_ns: tuple[int, ...]
+
+    @property
+    def delivery_ns(self) -> list[int]:
+        return [seen - sent for seen, sent in zip(self.client_ns, self.server_ns, strict=True)]
+
+    @property
+    def request_error_ns(self) -> float:
+        delivery = self.delivery_ns
+        return (delivery[-1] - delivery[0]) / (len(delivery) - 1)
+
+    @property
+    def round_error_ns(self) -> float:
+        return statistics.median(_gaps(self.client_ns)) - statistics.median(_gaps(self.server_ns))
+
+
+def calibrate(seconds: float, client: Client) -> Calibration:
+    """Run the null server for about this long against the very client that will measure."""
+    with null_server() as base_url:
+        return summary(observe_null(base_url, client, seconds))
+
+
+def observe_null(base_url: str, client: Client, seconds: float) -> list[Sight]:
+    """At least two requests; one before them opens the connection and is left out."""
+    deadline = time.monotonic() + seconds
+    exchanges = [client.call(_call(base_url)) for _ in range(3)]
+    while time.monotonic() < deadline:
+        exchanges.append(client.call(_call(base_url)))
+    truth = ask_json(base_url, "GET", "/truth")
+    assert truth is not None
+    return [Sight(tuple(sent), _seen(e)) for e, sent in zip(exchanges, truth["requests"], strict=True)][1:]
+
+
+def summary(sights: Sequence[Sight]) -> Calibration:
+    delivery = sorted(ns for sight in sights for ns in sight.delivery_ns)
+    errors = sorted(abs(sight.request_error_ns) for sight in sights)
+    return Calibration(
+        n_chunks=len(delivery),
+        delivery_p50_ns=round(_quantile(delivery, 0.50)),
+        delivery_p99_ns=round(_quantile(delivery, 0.99)),
+        request_bias_ns=round(_quantile(errors, 0.50)),
+        round_bias_ns=round(statistics.median(abs(sight.round_error_ns) for sight in sights)),
+        resolution_ns=math.ceil(math.sqrt(2) * _quantile(errors, 0.95)),
+    )
+
+
+@contextmanager
+def null_server(interval_us: int = INTERVAL_US) -> Iterator[str]:
+    """Base URL of a null server in a process of its own."""
+    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("nullserver.py"))]
+    with subprocess.Popen(
+        [*command, "--interval-us", str(interval_us)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.stdin.close()
+            process.terminate()
+
+
+def _call(base_url: str) -> Call:
+    asked: dict[str, Any] = {
+        "model": "null",
+        "prompt": "",
+        "max_tokens": NUM_ROUNDS + 1,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    return Call(base_url, "/v1/completions", json.dumps(asked).encode(), _TIMEOUT_S)
+
+
+def _seen(exchange: Exchange) -> tuple[int, ...]:
+    assert exchange.failure is None, exchange
+    return tuple(chunk.at_ns for chunk in read(exchange.events).chunks)
+
+
+def _gaps(stamps: Sequence[int]) -> list[int]:
+    return [after - before for before, after in pairwise(stamps)]
+
+
+def _quantile(ordered: Sequence[float], q: float) -> float:
+    """Linear interpolation between order statistics, as numpy's default."""
+    at = q * (len(ordered) - 1)
+    low = math.floor(at)
+    return ordered[low] + (at - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
