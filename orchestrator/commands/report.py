@@ -1,0 +1,88 @@
+"""`campaign report`, `status` and `verify`: what the store says of a campaign, and whether it still holds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from campaigns.errors import Exit, UsageError
+from orchestrator.commands.options import campaign_argument, store_option
+
+
+def add_report_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("report", help="one campaign as Markdown, HTML, JSON or CSV")
+    campaign_argument(parser)
+    store_option(parser)
+    parser.add_argument("--format", default="md", metavar="md|json|html|csv", help="default: %(default)s")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to the terminal")
+    parser.add_argument("--all-quantiles", action="store_true", help="refused quantiles too, marked with n")
+    parser.add_argument("--strict", action="store_true", help="end with 3 when the result is not conclusive")
+    parser.set_defaults(run=run_report)
+
+
+def run_report(options: argparse.Namespace) -> int:
+    from results.reader import Reader
+    from results.report import render
+    from results.summary import summarise
+
+    with Reader.open(options.store) as reader:
+        campaign_id = reader.resolve(options.id)
+        content = render(reader, campaign_id, options.format, all_quantiles=options.all_quantiles)
+        code = summarise(reader, campaign_id).exit_code(strict=options.strict)
+    write(content, options.output)
+    return int(code)
+
+
+def write(content: str, output: Path | None) -> None:
+    """To the file, or to the terminal; a place that cannot be written is a usage error."""
+    if output is None:
+        sys.stdout.write(content)
+        return
+    try:
+        output.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {output} cannot be written: {error.strerror}") from error
+
+
+def add_status_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("status", help="where campaigns stand")
+    campaign_argument(parser, optional=True)
+    store_option(parser)
+    parser.set_defaults(run=run_status)
+
+
+def run_status(options: argparse.Namespace) -> int:
+    from results.reader import Reader
+    from results.status import details, standing
+
+    with Reader.open(options.store) as reader:
+        if options.id is not None:
+            lines = details(reader, reader.resolve(options.id))
+        else:
+            lines = [standing(reader, campaign).line for campaign in reader.campaigns()]
+    print("\n".join(lines) or f"the store {options.store} holds no campaign yet")
+    return int(Exit.COMPLETE)
+
+
+def add_verify_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("verify", help="recompute every hash and summary of a campaign from its rows")
+    campaign_argument(parser)
+    store_option(parser)
+    parser.set_defaults(run=run_verify)
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    from results.reader import Reader
+    from results.verify import Tally, verify
+
+    tally, found = Tally(), 0
+    with Reader.open(options.store) as reader:
+        campaign_id = reader.resolve(options.id)
+        for finding in verify(reader, campaign_id, tally):
+            found += 1
+            print(f"{finding.row}: {finding.what}")
+    verdict = "every hash and summary holds" if not found else f"{found} findings: the rows above were changed"
+    print(f"campaign {campaign_id}: {tally.rows} rows and {tally.rounds} rounds, {verdict}")
+    return int(Exit.IDENTITY if found else Exit.COMPLETE)

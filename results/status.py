@@ -1,0 +1,59 @@
+"""Where campaigns stand: what is recorded of what was planned. Reads the store only."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+
+from campaigns.records import Campaign, CampaignStatus
+from results.reader import Reader
+
+
+@dataclass(frozen=True)
+class Standing:
+    campaign: Campaign
+    status: CampaignStatus
+    reason: str
+    n_recorded: int
+    n_planned: int
+
+    @property
+    def line(self) -> str:
+        c = self.campaign
+        reason = f"  ({self.reason})" if self.reason else ""
+        pairs = f"{self.n_recorded}/{self.n_planned} pairs"
+        return f"{c.campaign_id}  {c.created_utc}  {self.status.value:<11}  {pairs}  {c.name}{reason}"
+
+
+def standing(reader: Reader, campaign: Campaign) -> Standing:
+    history = reader.status_history(campaign.campaign_id)
+    newest = history[-1] if history else None
+    return Standing(
+        campaign,
+        reader.status(campaign.campaign_id),
+        newest.reason if newest else "the driver died before it wrote a status",
+        len(reader.recorded(campaign.campaign_id).pairs),
+        n_planned(campaign),
+    )
+
+
+def n_planned(campaign: Campaign) -> int:
+    plan = json.loads(campaign.plan_json)
+    cases = sum(len(fixture["seeds"]) for fixture in plan["fixtures"])
+    return int(plan["startups"]) * cases * (1 if plan["corpus"] else int(plan["pairs"]))
+
+
+def details(reader: Reader, campaign_id: str) -> list[str]:
+    """The standing, then a line per startup, status change and failure."""
+    campaign = reader.campaign(campaign_id)
+    recorded = Counter(key.startup for key in reader.recorded(campaign_id).pairs)
+    lines = [standing(reader, campaign).line]
+    for life in reader.lives(campaign_id):
+        end = "running or killed" if life.end is None else f"{life.end.status.value} {life.end.message}".strip()
+        start = life.startup
+        lines.append(f"  startup {start.startup + 1}, attempt {start.attempt}: {recorded[start.startup]} pairs, {end}")
+    lines += [
+        f"  {event.utc} {event.status.value} {event.reason}".rstrip() for event in reader.status_history(campaign_id)
+    ]
+    return lines + [f"  {f.utc} {f.reason.value}: {f.message}" for f in reader.failures(campaign_id)]
