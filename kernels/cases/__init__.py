@@ -2,3 +2,21 @@
 
 A trial owns its operands at fixed addresses and changes them in place, so that a captured graph meets the changes.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from kernels.cases.trial import Case
+from kernels.registry import Op
+
+
+def cases_of(op: Op, device: str) -> tuple[Case, ...]:
+    """Every problem of an operator on one device type."""
+    module = import_module(f"kernels.cases.{op.name}")
+    return tuple(case for case in module.CASES if case.device == device)
+
+
+def working_sets_of(op: Op, device: str) -> tuple[tuple[Case, int], ...]:
+    """Problems to time and how many distinct layers of each, the preferred one first."""
+    return tuple(import_module(f"kernels.cases.{op.name}").WORKING_SETS[device])

@@ -76,8 +76,11 @@ class AttentionTrial(Trial):
     def operands(self) -> tuple[Tensor | float, ...]:
         return self.q, self.k, self.v, self.table, self.lengths, self.scale
 
+    def launch(self, schedule: Schedule) -> Tensor:
+        return schedule.run(*self.operands())
+
     def run(self, schedule: Schedule) -> Outputs:
-        return {"out": schedule.run(*self.operands())}
+        return {"out": self.launch(schedule)}
 
     def expected(self) -> Outputs:
         return {"out": OP.reference(*self.operands())}
@@ -114,3 +117,9 @@ CUDA = tuple(
     )
 )
 CASES = CPU + CUDA
+
+# What one pass over a model's layers costs: (problem, distinct layers) by device.
+WORKING_SETS = {
+    "cpu": ((case(Shape(8, 512, 8, 2, 64)), 8), (case(Shape(8, 512, 6, 1, 256, kv_dtype="float8_e4m3fn")), 4)),
+    "cuda": ((case(TP4._replace(length=32768), "cuda"), 16), (case(TP1._replace(length=32768), "cuda"), 16)),
+}

@@ -72,10 +72,12 @@ class GdnTrial(Trial):
         self.state.window.copy_(self.before[0])
         self.state.pool.copy_(self.before[1])
 
+    def launch(self, schedule: Schedule) -> Tensor:
+        return schedule.run(self.qkv, self.a, self.b, self.layer, self.state)
+
     def run(self, schedule: Schedule) -> Outputs:
         self.rewind()
-        out = schedule.run(self.qkv, self.a, self.b, self.layer, self.state)
-        return {"out": out, **self.left_behind()}
+        return {"out": self.launch(schedule), **self.left_behind()}
 
     def left_behind(self) -> Outputs:
         live = [slot for slot in self.written if slot >= 0]
@@ -92,9 +94,6 @@ class GdnTrial(Trial):
         retired = [slot for slot in range(len(self.before[1])) if slot not in self.written]
         change = first_difference(outputs["pool"][retired], self.before[1][retired])
         return f"a slot this run does not own changed: {change}" if change else None
-
-    def mutable(self) -> tuple[Tensor, ...]:
-        return self.state.window, self.state.pool
 
 
 def case(shape: Shape, device: str = "cpu") -> Case:
@@ -121,3 +120,9 @@ CUDA = (
     case(Shape(8, 4, 12, 128, 128, "float16", row_pad=8, padded_slots=2), "cuda"),
 )
 CASES = CPU + CUDA
+
+# What one pass over a model's layers costs: (problem, distinct layers) by device.
+WORKING_SETS = {
+    "cpu": ((case(Shape(8, 2, 6, 64, 64)), 12),),
+    "cuda": ((case(Shape(8, 4, 12, 128, 128, "float16", row_pad=8), "cuda"), 48),),
+}

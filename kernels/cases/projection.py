@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from kernels.cases.trial import Case, Draw, Outputs, Trial
 from kernels.compare import inside_poison
@@ -46,8 +47,11 @@ class ProjectionTrial(Trial):
     def set_state(self, state: str) -> None:
         self.x.copy_(self.values[state])
 
+    def launch(self, schedule: Schedule) -> Tensor:
+        return schedule.run(self.x, self.weight)
+
     def run(self, schedule: Schedule) -> Outputs:
-        return {"y": schedule.run(self.x, self.weight)}
+        return {"y": self.launch(schedule)}
 
     def expected(self) -> Outputs:
         return {"y": OP.reference(self.x, self.weight)}
@@ -76,3 +80,9 @@ CUDA = (
     case(8, 4120, 5120, "bfloat16", "nvfp4", device="cuda"),
 )
 CASES = CPU + CUDA
+
+# What one pass over a model's layers costs: (problem, distinct layers) by device.
+WORKING_SETS = {
+    "cpu": ((case(8, 512, 256), 16), (case(8, 512, 256, "float32", "nvfp4"), 16)),
+    "cuda": ((case(8, 34816, 5120, "float16", "nvfp4", device="cuda"), 8),),
+}

@@ -10,7 +10,7 @@ from torch import Tensor
 from kernels.cases.trial import Case, Draw, Outputs, Trial
 from kernels.compare import inside_poison
 from kernels.registry import Schedule
-from kernels.selection import OP, problem_of
+from kernels.selection import OP, Candidates, problem_of
 
 
 def coarse(values: Tensor) -> Tensor:
@@ -35,8 +35,11 @@ class SelectionTrial(Trial):
     def set_state(self, state: str) -> None:
         self.logits.copy_(self.values[state])
 
+    def launch(self, schedule: Schedule) -> Candidates:
+        return schedule.run(self.logits, self.k)
+
     def run(self, schedule: Schedule) -> Outputs:
-        got = schedule.run(self.logits, self.k)
+        got = self.launch(schedule)
         return {"values": got.values, "ids": got.ids}
 
     def expected(self) -> Outputs:
@@ -66,3 +69,9 @@ CUDA = (
     case(8, 65, 63, device="cuda"),
 )
 CASES = CPU + CUDA
+
+# What one call costs; one head per model, two here so that they alternate: (problem, distinct buffers) by device.
+WORKING_SETS = {
+    "cpu": ((case(8, 62080, 20), 2),),
+    "cuda": ((case(8, 248320, 20, device="cuda"), 8),),
+}

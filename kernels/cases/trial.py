@@ -26,8 +26,12 @@ class Trial(ABC):
         """Change operand values in place; also undo what a run wrote."""
 
     @abstractmethod
+    def launch(self, schedule: Schedule) -> Any:
+        """The bare call on the operands as they are: what is timed."""
+
+    @abstractmethod
     def run(self, schedule: Schedule) -> Outputs:
-        """Run on the operands as they are; every tensor the schedule wrote, by name."""
+        """Undo what an earlier run wrote, launch, and give every tensor the schedule wrote, by name."""
 
     @abstractmethod
     def expected(self) -> Outputs:
