@@ -116,7 +116,7 @@ class Startup:
     host: str
     device_uuids: tuple[str, ...]
     processes: tuple[Process, ...]
-    ready_ns: int | None
+    ready_ns: int | None  # from starting the server to its readiness
     identity: Mapping[str, Any]  # what the live server said of itself, after warm-up
     environment: Mapping[str, str]  # effective environment of the server
     command: tuple[str, ...]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,7 +23,7 @@ class Journal:
 
     def write(self, event: str, **facts: Any) -> None:
         line = {"utc": time.time(), "event": event, **facts}
-        self._file.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+        self._file.write(json.dumps(line, ensure_ascii=False, default=_plain) + "\n")
         self._file.flush()
 
     def __enter__(self) -> Journal:
@@ -34,3 +35,7 @@ class Journal:
         if error is not None:
             self.write("error", kind=type(error).__name__, message=str(error))
         self._file.close()
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)

@@ -38,7 +38,7 @@ class View:
         self._bar = None
 
     def say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def requests(self, requests: list[Request]) -> None:
         self._rounds += sum(len(request.rounds) for request in requests)

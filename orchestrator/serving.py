@@ -69,7 +69,8 @@ class RunningServer:
         self.command = tuple(launch.argv) if launch else ()
         self.environment = {**ground.environment, **launch.env} if launch else {}
         self.tree: ServerTree | None = None
-        self.ready_ns: int | None = None
+        self.ready_ns: int | None = None  # how long it took to become ready
+        self._began_ns = time.monotonic_ns()
         if launch:
             with _on_cpus(ground.cpus):
                 self.tree = ServerTree(
@@ -93,7 +94,7 @@ class RunningServer:
             self.require_alive()
             said = _get(self.base_url + self._plan.ready_path, min(_ANSWER_S, deadline - time.monotonic() + 0.1))
             if not said:
-                self.ready_ns = time.monotonic_ns()
+                self.ready_ns = time.monotonic_ns() - self._began_ns
                 self.model = _served_name(self.base_url, self._plan.model)
                 return
             time.sleep(_PROBE_S)
