@@ -95,6 +95,8 @@ def connect(plan: LeasePlan) -> Iterator[Cluster]:
         finally:
             with _silence():
                 ray.shutdown()
+            for name in os.environ.keys() - environment.keys():
+                del os.environ[name]  # the next campaign of this process must not take Ray's additions for its own
 
 
 @contextlib.contextmanager

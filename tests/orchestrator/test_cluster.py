@@ -1,0 +1,183 @@
+"""Ray as a campaign uses it, in the pytest process: one private instance for all of this file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaigns.errors import LeaseTimeout, NoDevice, ServerFailed, UsageError, WorldError
+from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPlan, blocks
+from campaigns.records import Reason, StartupStatus
+from orchestrator import reaper
+from orchestrator.cluster import Cluster, connect, device_resource, place
+from orchestrator.devices import open_inventory
+from orchestrator.startup import StartupHandle
+
+SMALL_SERVER = Path(__file__).with_name("small_server.py")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAUNCHER_SAYS", "hello")
+        patch.delenv("RAY_worker_niceness", raising=False)
+        with connect(LeasePlan(inventory="simulated:eight")) as cluster:
+            yield cluster
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> CampaignPlan:
+    return CampaignPlan(
+        name="test",
+        control=Arm("one"),
+        candidate=Arm("two"),
+        fixtures=(Fixture("f", '{"prompt": "abc"}', (1,), chat=False),),
+        server=ServerPlan("command", command=(sys.executable, str(SMALL_SERVER), "{port}"), stop_grace_s=0.3),
+        startups=1,
+        pairs=2,
+        lease=LeasePlan(inventory="simulated:eight", lock_dir=str(tmp_path / "locks")),
+        calibrate_s=0.0,
+        sample_hz=0.0,
+    )
+
+
+def with_server(plan: CampaignPlan, *options: str) -> CampaignPlan:
+    return replace(plan, server=replace(plan.server, command=(*plan.server.command, *options)))
+
+
+def lease(cluster: Cluster, plan: CampaignPlan, workdir: Path, name: str = "c0ffee") -> StartupHandle:
+    return StartupHandle.lease(cluster, plan, name, 0, 1, workdir)
+
+
+def uuid(index: int) -> str:
+    return open_inventory("simulated:eight").devices()[index].uuid
+
+
+def test_every_device_is_a_resource_and_ray_counts_no_gpus(cluster: Cluster) -> None:
+    import ray
+
+    resources = ray.cluster_resources()
+    assert {device_resource(d.uuid) for d in open_inventory("simulated:eight").devices()} <= resources.keys()
+    assert "GPU" not in resources
+    assert cluster.private and cluster.environment["LAUNCHER_SAYS"] == "hello"
+    assert "RAY_worker_niceness" not in cluster.environment
+
+
+def test_a_startup_through_ray(cluster: Cluster, plan: CampaignPlan, tmp_path: Path) -> None:
+    plan = replace(plan, lease=replace(plan.lease, indices=(6, 1)))
+    with lease(cluster, plan, tmp_path) as handle:
+        assert handle.uuids == (uuid(6), uuid(1))
+        record = handle.start()
+        assert record.environment["CUDA_VISIBLE_DEVICES"] == f"{uuid(6)},{uuid(1)}"
+        assert record.environment["LAUNCHER_SAYS"] == "hello"
+        assert "OMP_NUM_THREADS" not in record.environment  # Ray's 1 is not handed down
+        [server] = record.processes
+        assert os.getpriority(os.PRIO_PROCESS, server.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+        assert handle.token_ids(plan.fixtures) == {"f": tuple(b"abc")} and handle.capacity() == 128
+        block = blocks(plan, 0)[0]
+        assert len(handle.warm(block, 1, tuple(Role), 6, 1)) == 2
+        assert [r.admissible for r in handle.run(block.steps[:2], 6, 1)] == [True, True]
+        assert handle.identity() == {} and handle.samples() == []
+        end = handle.stop()
+    assert end.status is StartupStatus.COMPLETE and handle.stop() is end
+    assert reaper.start_ticks(server.pid) is None
+
+
+def test_errors_cross_ray_as_themselves(cluster: Cluster, plan: CampaignPlan, tmp_path: Path) -> None:
+    with lease(cluster, with_server(plan, "--exit", "3"), tmp_path) as handle:
+        with pytest.raises(ServerFailed, match="exited with code 3") as caught:
+            handle.start()
+        assert type(caught.value) is ServerFailed
+    wrong = replace(plan, server=replace(plan.server, command=()))
+    with lease(cluster, wrong, tmp_path) as handle, pytest.raises(UsageError, match=r"server.command is empty"):
+        handle.start()
+
+
+def test_the_second_lease_waits_or_names_the_holder(cluster: Cluster, plan: CampaignPlan, tmp_path: Path) -> None:
+    plan = replace(plan, lease=replace(plan.lease, indices=(0,)))
+    with lease(cluster, plan, tmp_path, "first"):
+        with pytest.raises(LeaseTimeout, match="campaign first, startup 0"):
+            elsewhere(plan, tmp_path, wait_s=0.0)
+        before = time.monotonic()
+        with pytest.raises(LeaseTimeout, match="campaign first, startup 0"):
+            elsewhere(plan, tmp_path, wait_s=1.0)
+        assert time.monotonic() - before >= 1.0
+    elsewhere(plan, tmp_path, wait_s=5.0)
+
+
+def elsewhere(plan: CampaignPlan, tmp_path: Path, wait_s: float) -> None:
+    """Take and give back the devices as a stand of another cluster would."""
+    from orchestrator.stand import Assignment, Stand
+
+    stand = Stand(Assignment(plan, "second", 0, 1, tmp_path, "campaign second", dict(os.environ)))
+    try:
+        stand.acquire((), wait_s)
+    finally:
+        stand.stop()
+
+
+def test_a_device_that_is_not_there(cluster: Cluster, plan: CampaignPlan, tmp_path: Path) -> None:
+    with pytest.raises(NoDevice, match=r"lease.indices names 9"):
+        lease(cluster, replace(plan, lease=replace(plan.lease, indices=(9,))), tmp_path)
+    other = replace(plan, lease=replace(plan.lease, inventory="cpu"))
+    with pytest.raises(NoDevice, match="does not name the devices asked for"):
+        lease(cluster, other, tmp_path)
+
+
+def test_a_killed_actor_is_a_failed_server_and_leaves_nothing(
+    cluster: Cluster, plan: CampaignPlan, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan = with_server(plan, "--stubborn", "--daemon", str(tmp_path / "daemon"), "--token-pause", "30")
+    with lease(cluster, plan, tmp_path) as handle:
+        record = handle.start()
+        daemon = int((tmp_path / "daemon").read_text())
+        os.kill(_actor_pid(), signal.SIGKILL)
+        with pytest.raises(ServerFailed, match="The startup was lost during `run`"):
+            handle.run(blocks(plan, 0)[0].steps[:2], 6, 1)
+        end = handle.stop()
+    assert (end.status, end.reason, end.survivors) == (StartupStatus.FAILED, Reason.INTERRUPTED, ())
+    assert reaper.start_ticks(record.processes[0].pid) is None and reaper.start_ticks(daemon) is None
+    with lease(cluster, plan, tmp_path):
+        pass
+    assert capfd.readouterr() == ("", "")  # Ray has a page of advice for this case
+
+
+def _actor_pid() -> int:
+    """Ray names its workers by the class that they run."""
+    workers = [pid for pid in reaper.descendants(os.getpid()) if b"StandActor" in _command(pid)]
+    assert len(workers) == 1, workers
+    return workers[0]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_placing_what_ray_has_given_away_times_out(cluster: Cluster) -> None:
+    wanted = LeasePlan(inventory="simulated:eight")
+    joined: Any = replace(cluster, private=False)
+    first = place(cluster, wanted, [uuid(3)], time.monotonic())
+    with pytest.raises(LeaseTimeout, match="had no host with device:GPU"):
+        place(joined, wanted, [uuid(3), uuid(4)], time.monotonic())
+    first.remove()
+    place(joined, wanted, [uuid(3), uuid(4)], time.monotonic() + 10).remove()
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [("nowhere", "is not HOST:PORT"), ("127.0.0.1:1", r"nobody answers .*Is the Ray head up")],
+)
+def test_an_address_without_ray(address: str, sentence: str) -> None:
+    with pytest.raises(WorldError, match=sentence), connect(LeasePlan(ray_address=address)):
+        pass
