@@ -63,8 +63,9 @@ class BuildSpec:
         """The library's name and the prefix of every symbol it exports."""
         return f"{self.operator}_{self.schedule}".replace("-", "_")
 
-    def hashes(self, csrc: Path = CSRC) -> dict[str, dict[str, str]]:
+    def hashes(self, csrc: Path | None = None) -> dict[str, dict[str, str]]:
         """sha256 of every source and header, by relative name."""
+        csrc = csrc or CSRC
         groups = {"sources": self.sources, "headers": self.headers}
         return {group: {name: sha256_file(csrc / name) for name in names} for group, names in groups.items()}
 
@@ -72,7 +73,7 @@ class BuildSpec:
         define = f"-DSCHEDULE={self.name}"
         return (*toolkit.base_flags(self.language), *toolkit.arch_flags(self.language, arch), define, *self.flags)
 
-    def sha256(self, csrc: Path = CSRC) -> str:
+    def sha256(self, csrc: Path | None = None) -> str:
         """Identity of everything but the toolkit: sources, headers, flags, architectures, revision."""
         flags = {arch: self.all_flags(arch) for arch in self.archs}
         facts = {"name": self.name, "revision": self.revision, "flags": flags, **self.hashes(csrc)}
@@ -115,12 +116,12 @@ def compiler_for(spec: BuildSpec, arch: str) -> toolkit.Toolkit:
     return found
 
 
-def compile_into(spec: BuildSpec, arch: str, folder: Path, csrc: Path = CSRC) -> dict[str, Any]:
+def compile_into(spec: BuildSpec, arch: str, folder: Path) -> dict[str, Any]:
     """Compile a copy of the sources in `folder`; the manifest of `folder/library.so`."""
     for name in (*spec.sources, *spec.headers):
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(csrc / name, target)
+        shutil.copyfile(CSRC / name, target)
     tool, flags = compiler_for(spec, arch), spec.all_flags(arch)
     command = [tool.path, *flags, "-I", "include", "-o", "library.so", *spec.sources]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)

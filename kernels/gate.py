@@ -31,7 +31,7 @@ from kernels.cases import cases_of
 from kernels.cases.trial import Case
 from kernels.library import prepare
 from kernels.operators import OPERATORS, operator
-from kernels.registry import KernelError, Op, Schedule, UnknownSchedule
+from kernels.registry import KernelError, Op, Schedule, UnknownOperator, UnknownSchedule
 
 GATES = ("contract", "sanitizer", "working-set")
 STATUSES = ("passed", "failed", "held")
@@ -213,7 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
         subjects = [subject_of(op, schedule, options.device) for op, schedule in pairs]
     except KernelError as error:
         print(error, file=sys.stderr)
-        return 2 if isinstance(error, UnknownSchedule) else 1
+        return 2 if isinstance(error, (UnknownOperator, UnknownSchedule)) else 1
     with options.out.open("x") if options.out else sys.stdout as out:
         sheet = Sheet(out)
         for subject in subjects:
