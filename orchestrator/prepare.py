@@ -74,7 +74,9 @@ def prepare(config: Config, raw: Any) -> Prepared:
     build = _build(plan, model)
     return Prepared(
         plan=plan,
-        config_json=canonical_json(raw),
+        config_json=json.dumps(
+            raw, ensure_ascii=False
+        ),  # not canonical: the order of a message's keys reaches the wire
         fingerprint=fingerprint(plan, build, _host(plan)),
         provenance={
             "git": identity.git_state(),
