@@ -132,5 +132,8 @@ class Client:
         }
         child.stdin.write(json.dumps(order).encode() + b"\n" + request)
         child.stdin.flush()
-        report = json.loads(child.stdout.readline())
+        line = child.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the recording process ended with code {child.wait(_END_WAIT_S)}")
+        report = json.loads(line)
         return report, child.stdout.read(report["size_bytes"])

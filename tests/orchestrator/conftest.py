@@ -6,7 +6,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +33,7 @@ class ScriptedServer:
         self._scripts = scripts
         self.requests: list[tuple[str, dict[str, str], bytes]] = []  # (request line, headers, body)
         self.num_connections = 0
+        self._stopping = threading.Event()
         self._connection = socket.socket()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -41,6 +41,7 @@ class ScriptedServer:
         self._thread.start()
 
     def stop(self) -> None:
+        self._stopping.set()
         for end in (self._listener, self._connection):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -89,7 +90,8 @@ class ScriptedServer:
             if isinstance(action, bytes):
                 connection.sendall(action)
             elif isinstance(action, float):
-                time.sleep(action)
+                if self._stopping.wait(action):
+                    return False
             else:
                 return self._end(connection, action)
         return True
