@@ -1,0 +1,233 @@
+"""The operators on one GPU against their limits and against peers: `python -m benchmarks.kernels_h200 [operator …]`.
+
+Shapes are those of the 27B target on one rank without tensor parallelism. A schedule is checked against FP64 on the
+very operands it is timed on, and a figure without a passing check is not printed. The limit is the bytes an operator
+must move over the read bandwidth assumed (`--bandwidth`, default the project's measured 4.62 TB/s; this run's own
+reading is printed beside it). Prints one JSON line per figure, then a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from benchmarks import timing
+from kernels.compare import rel_l2
+from kernels.operators import operator
+
+DEV = "cuda"
+ROWS = 8
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`ms` for all layers; `limit_ms` is bytes over bandwidth, `error` relative L2 against FP64."""
+
+    operator: str
+    what: str
+    version: str
+    ms: float
+    limit_ms: float
+    error: float | None
+    note: str = ""
+
+
+def limit_ms(size_bytes: float, bandwidth_tb_s: float) -> float:
+    return size_bytes / (bandwidth_tb_s * 1e9)
+
+
+def checked(error: float, bound: float, version: str) -> bool:
+    """Whether a figure may be reported; says so where it may not."""
+    if not error <= bound:
+        print(json.dumps({"version": version, "error": error, "bound": bound, "reported": False}), flush=True)
+    return error <= bound
+
+
+# --- projection ------------------------------------------------------------------------------------------------------
+
+# name, N, K, layers of the 27B target
+PROJECTIONS = (
+    ("gdn_in", 16480, 5120, 48), ("gdn_out", 5120, 6144, 48), ("gate_up", 34816, 5120, 64), ("down", 5120, 17408, 64),
+    ("qkv", 14336, 5120, 16), ("o", 5120, 6144, 16),
+)  # fmt: skip
+CACHE_BYTES = 400e6  # weights that one replay reads at least, several times the second-level cache
+
+
+def random_weight(n: int, k: int):
+    from kernels.projection.nvfp4 import Nvfp4Weight, padded
+
+    packed = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device=DEV)
+    scales = (torch.rand(n, k // 16, device=DEV) * 2).to(torch.float8_e4m3fn)
+    return padded(Nvfp4Weight(packed, scales, 100.0, n), 32)
+
+
+def projection_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
+    op, totals = operator("projection"), {}
+    schedules = [s for s in op.schedules if s.name.startswith("nvfp4") and (not names or s.name in names)]
+    for name, n, k, layers in PROJECTIONS:
+        size = n * k * 0.5625
+        weights = [random_weight(n, k) for _ in range(max(3, math.ceil(CACHE_BYTES / size)))]
+        x = torch.randn(ROWS, k, device=DEV, dtype=torch.float16)
+        want = op.reference(x, weights[0])
+        peers: list[tuple[str, Callable[[Tensor, object], Tensor]]] = [(s.name, s.run) for s in schedules]
+        for version, run in peers:
+            error = rel_l2(run(x, weights[0]), want)
+            if not checked(error, 1e-3, f"{version} {name}"):
+                continue
+            ms = timing.graph_ms(lambda run=run, weights=weights, x=x: [run(x, w) for w in weights]) / len(weights)
+            totals[version] = totals.get(version, 0.0) + ms * layers
+            yield Figure("projection", f"{name} ({n}, {k})", version, ms, limit_ms(size, bandwidth), error)
+        del weights
+        if not names:
+            dense = [torch.randn(n, k, device=DEV, dtype=torch.bfloat16) for _ in range(3)]
+            rows = torch.randn(ROWS, k, device=DEV, dtype=torch.bfloat16)
+            ms = timing.graph_ms(lambda dense=dense, rows=rows: [rows @ w.T for w in dense]) / len(dense)
+            totals["cuBLAS bf16"] = totals.get("cuBLAS bf16", 0.0) + ms * layers
+            yield Figure("projection", f"{name} ({n}, {k})", "cuBLAS bf16", ms, limit_ms(n * k * 2, bandwidth), None)
+            del dense
+    size = sum(n * k * 0.5625 * layers for _, n, k, layers in PROJECTIONS)
+    for version, ms in totals.items():
+        scale = 2 / 0.5625 if version.startswith("cuBLAS") else 1
+        yield Figure("projection", "all layers", version, ms, limit_ms(size * scale, bandwidth), None)
+
+
+# --- attention -------------------------------------------------------------------------------------------------------
+
+LAYERS, PAGE = 16, 3296
+
+
+def attention_operands(tokens: int, q_heads: int, kv_heads: int, layers: int) -> list[tuple[Tensor, ...]]:
+    pages = -(-tokens // PAGE)
+    made = []
+    for _ in range(layers):
+        k, v = (
+            torch.randn(pages, PAGE, kv_heads, 256, device=DEV, dtype=torch.float16).to(torch.float8_e4m3fn)
+            for _ in range(2)
+        )
+        made.append((torch.randn(ROWS, q_heads, 256, device=DEV, dtype=torch.float16), k, v))
+    return made
+
+
+def attention_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
+    op = operator("attention")
+    schedules = [s for s in op.schedules if s.build and s.build.language == "cuda" and (not names or s.name in names)]
+    for q_heads, kv_heads, lengths in ((24, 4, (1024, 8192, 32768, 131072, 261888)), (6, 1, (8192, 261888))):
+        for tokens in lengths:
+            layers = attention_operands(tokens, q_heads, kv_heads, LAYERS)
+            table = torch.randperm(layers[0][1].shape[0], device=DEV).int()
+            rows = torch.arange(tokens - ROWS + 1, tokens + 1, device=DEV).int()
+            want = op.reference(*layers[0], table, rows, 1 / 16)
+            limit = limit_ms(2.0 * LAYERS * tokens * kv_heads * 256, bandwidth)
+            for schedule in schedules:
+                error = rel_l2(schedule.run(*layers[0], table, rows, 1 / 16), want)
+                if not checked(error, 2e-3, f"{schedule.name} {tokens}"):
+                    continue
+                slow = schedule.name == "scalar"
+                used = layers[:2] if slow else layers
+                work = lambda s=schedule, u=used, t=table, r=rows: [s.run(*o, t, r, 1 / 16) for o in u]  # noqa: E731
+                ms = timing.graph_ms(work, 5 if slow else 25) * LAYERS / len(used)
+                what = f"Hq{q_heads}/Hkv{kv_heads} {tokens} tokens"
+                yield Figure("attention", what, schedule.name, ms, limit, error)
+            del layers
+
+
+# --- GDN -------------------------------------------------------------------------------------------------------------
+
+
+def gdn_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
+    from kernels.gdn import Layer, State
+
+    op, layers, heads, keys = operator("gdn"), 48, 48, 16
+    channels = (2 * keys + heads) * 128
+    qkv = torch.randn(ROWS, channels + 6144 + 96, device=DEV, dtype=torch.float16)
+    a, b = qkv[:, -96:-48], qkv[:, -48:]
+    table = torch.randperm(8, device=DEV).int()
+    made = []
+    for _ in range(layers):
+        layer = Layer(
+            torch.randn(channels, 4, device=DEV, dtype=torch.float16) * 0.5,
+            torch.rand(heads, device=DEV), torch.randn(heads, device=DEV),
+        )  # fmt: skip
+        window = torch.randn(channels, 10, device=DEV, dtype=torch.float16)
+        pool = torch.randn(8, heads, 128, 128, device=DEV)
+        made.append((layer, State(window, pool, table, torch.full((1,), 3, device=DEV, dtype=torch.int32))))
+    limit = limit_ms(layers * 9.0 * heads * 128 * 128 * 4, bandwidth)
+    for schedule in op.schedules:
+        if not schedule.build or schedule.build.language != "cuda" or (names and schedule.name not in names):
+            continue
+        layer, state = made[0]
+        want = op.reference(qkv[:, :channels], a, b, layer, state)
+        out = schedule.run(qkv[:, :channels], a, b, layer, state)
+        error = max(rel_l2(out, want.out), rel_l2(state.pool[table.long()], want.states))
+        if checked(error, 2e-3, schedule.name):
+            ms = timing.graph_ms(lambda s=schedule: [s.run(qkv[:, :channels], a, b, *m) for m in made])
+            yield Figure("gdn", "48 layers, T=8, 16/48 heads, eight states", schedule.name, ms, limit, error)
+
+
+# --- selection -------------------------------------------------------------------------------------------------------
+
+
+def selection_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
+    op, vocab, k = operator("selection"), 248320, 20
+    buffers = [torch.randn(ROWS, vocab, device=DEV) for _ in range(24)]
+    limit = limit_ms(ROWS * vocab * 4, bandwidth)
+    what = f"{ROWS} x {vocab}, k = {k}"
+    want = op.reference(buffers[0], k)
+
+    def timed(version: str, run: Callable[[Tensor], object]) -> Figure:
+        ms = timing.graph_ms(lambda: [run(logits) for logits in buffers]) / len(buffers)
+        return Figure("selection", what, version, ms, limit, 0.0)
+
+    for schedule in (s for s in op.schedules if s.build and s.build.language == "cuda"):
+        got = schedule.run(buffers[0], k)
+        if checked(0.0 if torch.equal(got.ids, want.ids) else math.inf, 0.0, schedule.name):
+            yield timed(schedule.name, lambda logits, s=schedule: s.run(logits, k))
+    if not names:
+        yield timed("torch.topk", lambda logits: logits.topk(k + 1))
+
+
+FIGURES: dict[str, Callable[[float, list[str]], Iterator[Figure]]] = {
+    "projection": projection_figures,
+    "attention": attention_figures,
+    "gdn": gdn_figures,
+    "selection": selection_figures,
+}
+
+
+def row(figure: Figure) -> str:
+    unit, scale = ("us", 1e3) if figure.ms < 0.5 else ("ms", 1.0)
+    error = "" if figure.error is None else f"{figure.error:.1e}"
+    ratio = figure.ms / figure.limit_ms
+    return (
+        f"| {figure.operator} | {figure.what} | {figure.version} | {figure.ms * scale:.2f} {unit} | "
+        f"{figure.limit_ms * scale:.2f} {unit} | {ratio:.2f} | {error} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels_h200")
+    parser.add_argument("operators", nargs="*", default=list(FIGURES), help="of: " + ", ".join(FIGURES))
+    parser.add_argument("--schedules", default="", help="only these, comma-separated; then no peers")
+    parser.add_argument("--bandwidth", type=float, default=4.62, help="TB/s that limits are computed with")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    print(json.dumps({"device": torch.cuda.get_device_name(), "read_tb_s": timing.read_bandwidth() / 1e9}), flush=True)
+    names = [name for name in options.schedules.split(",") if name]
+    figures = []
+    for name in options.operators:
+        for figure in FIGURES[name](options.bandwidth, names):
+            print(json.dumps(asdict(figure)), flush=True)
+            figures.append(figure)
+        torch.cuda.empty_cache()
+    print("| operator | what | version | time | limit | x limit | FP64 error |\n|---|---|---|---|---|---|---|")
+    print("\n".join(row(figure) for figure in figures))
+
+
+if __name__ == "__main__":
+    main()
