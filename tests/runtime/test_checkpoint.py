@@ -1,0 +1,232 @@
+"""Reading checkpoints: both name prefixes, shards, 16-bit and NVFP4 tensors, and every refusal in one sentence."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from kernels.projection import nvfp4
+from runtime.config import DraftConfig, TargetConfig, eos_token_ids
+from runtime.engine import Engine, EngineOptions, EngineShape
+from runtime.errors import CapacityError, ModelError
+from runtime.models.weights import random_weights, read_target, target_shapes
+
+CPU = torch.device("cpu")
+OPTIONS = EngineOptions(max_model_len=256)
+
+
+def edited(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    raw = json.loads((folder / "config.json").read_text())
+    change(raw)
+    (folder / "config.json").write_text(json.dumps(raw))
+
+
+def retensored(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.fixture
+def model(make: Any, tmp_path: Path) -> Path:
+    folder = make.write_target(tmp_path / "model", make.target_json())
+    make.write_drafter(folder / "drafter", make.draft_json())
+    return folder
+
+
+@pytest.mark.parametrize("prefix", ("model.", "model.language_model."))
+@pytest.mark.parametrize("shards", (1, 3))
+def test_values_are_the_stored_ones(make: Any, tmp_path: Path, prefix: str, shards: int) -> None:
+    raw = make.target_json()
+    if prefix == "model.language_model.":
+        raw = {"model_type": "qwen3_5", "text_config": raw, "vision_config": {}, "eos_token_id": [5, 6]}
+    folder = make.write_target(tmp_path / "model", raw, seed=4, prefix=prefix, shards=shards)
+    config = TargetConfig.from_hf(raw)
+    expected, found = random_weights(target_shapes(config), 4), read_target(folder, config, CPU, torch.float32)
+    assert set(found) == set(expected)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    half = read_target(folder, config, CPU, torch.bfloat16)
+    assert half["norm.weight"].dtype == torch.bfloat16 and half["layers.0.linear_attn.A_log"].dtype == torch.float32
+
+
+def test_loaded_engine_answers_as_one_made_in_memory(make: Any, model: Path) -> None:
+    loaded, made = Engine.load(model, EngineOptions(max_model_len=512, page_size=16)), make.engine()
+    prompt = make.prompt_of(30)
+    assert make.answer(loaded, prompt, max_tokens=16).tokens == make.answer(made, prompt, max_tokens=16).tokens
+
+
+def test_eos_ids_come_from_the_generation_configuration(make: Any, model: Path) -> None:
+    config = TargetConfig.from_hf(make.target_json())
+    assert eos_token_ids(model, config) == (7,)
+    (model / "generation_config.json").write_text('{"eos_token_id": [9, 11]}')
+    assert eos_token_ids(model, config) == (9, 11)
+    assert Engine.load(model, OPTIONS).eos_ids == (9, 11)
+
+
+def drop(name: str) -> Callable[[dict[str, torch.Tensor]], Any]:
+    return lambda tensors: tensors.pop(name)
+
+
+def put(name: str, value: torch.Tensor) -> Callable[[dict[str, torch.Tensor]], Any]:
+    return lambda tensors: tensors.update({name: value})
+
+
+REFUSED_CONFIGS = {
+    "moe-type": ({"model_type": "qwen3_5_moe"}, "model_type is 'qwen3_5_moe'"),
+    "experts": ({"num_experts": 8}, "experts"),
+    "bias": ({"attention_bias": True}, "attention_bias"),
+    "activation": ({"hidden_act": "gelu"}, "gelu"),
+    "ungated": ({"attn_output_gate": False}, "attn_output_gate"),
+    "state-dtype": ({"mamba_ssm_dtype": "bfloat16"}, "bfloat16"),
+    "rope": ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "yarn"),
+    "layer-type": ({"layer_types": ["chunked"] * 4}, "chunked"),
+    "layer-count": ({"num_hidden_layers": 6}, "lists 4 layers"),
+    "heads": ({"num_key_value_heads": 4}, "not a multiple of num_key_value_heads 4"),
+    "mtp": ({"mtp_num_hidden_layers": 1}, "no mtp"),
+    "missing-field": ({"linear_key_head_dim": ...}, "linear_key_head_dim"),
+    "quantisation": ({"quantization_config": {"format": "float-quantized"}}, "float-quantized"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_CONFIGS)
+def test_configurations_that_cannot_be_served(model: Path, case: str) -> None:
+    changes, words = REFUSED_CONFIGS[case]
+    edited(model, lambda raw: raw.update(changes) if ... not in changes.values() else raw.pop(next(iter(changes))))
+    with pytest.raises(ModelError, match=words) as error:
+        Engine.load(model, OPTIONS)
+    assert "\n" not in str(error.value)
+
+
+REFUSED_TENSORS = {
+    "missing": (drop("model.layers.1.mlp.up_proj.weight"), r"no tensor 'layers\.1\.mlp\.up_proj\.weight'"),
+    "missing-head": (drop("lm_head.weight"), "no tensor 'lm_head.weight'"),
+    "misshapen": (put("model.layers.1.self_attn.q_proj.weight", torch.zeros(96, 48)), r"shape \[96, 48\].*\[192, 48\]"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_TENSORS)
+def test_tensors_that_do_not_fit(model: Path, case: str) -> None:
+    change, words = REFUSED_TENSORS[case]
+    retensored(model, change)
+    with pytest.raises(ModelError, match=words):
+        Engine.load(model, OPTIONS)
+
+
+def test_files_that_cannot_be_read(make: Any, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"config\.json is missing"):
+        Engine.load(tmp_path / "nowhere", OPTIONS)
+    (model / "model.safetensors").write_bytes(b"\x08not safetensors")
+    with pytest.raises(ModelError, match="not a readable safetensors file"):
+        Engine.load(model, OPTIONS)
+    (model / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="has no"):
+        Engine.load(model, OPTIONS)
+    sharded = make.write_target(tmp_path / "sharded", make.target_json(), shards=2)
+    next(sharded.glob("model-*.safetensors")).unlink()
+    with pytest.raises(ModelError, match="lists it"):
+        Engine.load(sharded, OPTIONS)
+
+
+DRAFT_REFUSALS = {
+    "architecture": ({"architectures": ["DFlashDraftModel"]}, "DFlashDraftModel"),
+    "no-config": ({"dflash_config": {}}, "lacks a field"),
+    "width": ({"hidden_size": 64, "head_dim": 16}, "hidden_size is 64"),
+    "layers": ({"dflash_config": None}, "reads target layers"),
+    "window": ({"use_sliding_window": False}, "use_sliding_window false"),
+    "block": ({"block_size": 16, "dflash_config": None}, "block_size is 16"),
+}
+
+
+@pytest.mark.parametrize("case", DRAFT_REFUSALS)
+def test_drafters_that_cannot_be_served(make: Any, model: Path, case: str) -> None:
+    changes, words = DRAFT_REFUSALS[case]
+    raw, own = make.draft_json(), dict(make.draft_json()["dflash_config"])
+    if changes.get("dflash_config", ...) is None:
+        own |= {"block_size": changes["block_size"]} if "block_size" in changes else {"target_layer_ids": [0, 3]}
+        changes = {"dflash_config": own}
+    (model / "drafter" / "config.json").write_text(json.dumps(raw | changes))
+    with pytest.raises(ModelError, match=words):
+        Engine.load(model, OPTIONS)
+
+
+def quantised(folder: Path) -> dict[str, torch.Tensor]:
+    """Quantise every linear of the checkpoint in place; returns the FP64 values its codes stand for."""
+    values: dict[str, torch.Tensor] = {}
+
+    def change(tensors: dict[str, torch.Tensor]) -> None:
+        for name in [name for name in tensors if "_proj" in name]:
+            weight = nvfp4.quantise(tensors.pop(name))
+            stem = name.removesuffix(".weight")
+            tensors[f"{stem}.weight_packed"], tensors[f"{stem}.weight_scale"] = weight.packed, weight.scales
+            tensors[f"{stem}.weight_global_scale"] = torch.tensor([weight.global_scale])
+            tensors[f"{stem}.input_global_scale"] = torch.tensor([1.0])
+            codes = torch.stack((weight.packed & 15, weight.packed >> 4), -1).flatten(1).long()
+            magnitude = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6]).double()[codes & 7]
+            scales = weight.scales.double().repeat_interleave(16, 1)
+            signs = 1 - 2 * (codes >> 3)
+            values[name.removeprefix("model.")] = signs * magnitude * scales / weight.global_scale
+
+    retensored(folder, change)
+    groups = {"group_0": {"format": "nvfp4-pack-quantized", "weights": {"num_bits": 4, "group_size": 16}}}
+    edited(
+        folder, lambda raw: raw.update(quantization_config={"format": "nvfp4-pack-quantized", "config_groups": groups})
+    )
+    return values
+
+
+def test_nvfp4_checkpoint_is_read_exactly(make: Any, tmp_path: Path) -> None:
+    raw = make.target_json(linear_value_head_dim=16)
+    folder = make.write_target(tmp_path / "model", raw)
+    values = quantised(folder)
+    config = TargetConfig.from_hf(json.loads((folder / "config.json").read_text()))
+    found = read_target(folder, config, CPU, torch.float32)
+    assert len(values) == 2 * 5 + 2 * 4 + 4 * 3 == sum("_proj" in name for name in target_shapes(config))
+    for name, value in values.items():
+        torch.testing.assert_close(found[name].double(), value, rtol=1e-7, atol=0)
+    tokens = make.answer(Engine.load(folder, EngineOptions(max_model_len=128)), make.prompt_of(108), speculation="none")
+    assert len(tokens.tokens) == 20
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    (
+        ("weight_packed", torch.zeros(80, 12, dtype=torch.uint8), r"shape \[80, 12\]"),
+        ("weight_scale", torch.zeros(80, 2).to(torch.float8_e4m3fn), r"shape \[80, 2\]"),
+        ("weight_global_scale", torch.tensor([0.0]), "positive divisor"),
+    ),
+)
+def test_misshapen_nvfp4_parts_are_refused(
+    make: Any, tmp_path: Path, part: str, value: torch.Tensor, words: str
+) -> None:
+    folder = make.write_target(tmp_path / "model", make.target_json(linear_value_head_dim=16))
+    quantised(folder)
+    retensored(folder, put(f"model.layers.0.mlp.up_proj.{part}", value))
+    with pytest.raises(ModelError, match=words):
+        Engine.load(folder, OPTIONS)
+
+
+def test_options_that_cannot_be_served(model: Path) -> None:
+    for options, words in (
+        (EngineOptions(dtype="float64"), "float64"),
+        (EngineOptions(kv_cache_dtype="int8"), "int8"),
+        (EngineOptions(max_model_len=5000), "5000"),
+        (EngineOptions(world_size=2), "tensor-parallel size 2"),
+    ):
+        with pytest.raises(ModelError, match=words):
+            Engine.load(model, options)
+
+
+def test_capacity_is_checked_against_memory_with_the_numbers(make: Any) -> None:
+    raw = make.target_json(max_position_embeddings=1 << 42)
+    shape = EngineShape.of(
+        TargetConfig.from_hf(raw), DraftConfig.from_hf(make.draft_json()), EngineOptions(max_model_len=1 << 40)
+    )
+    with pytest.raises(
+        CapacityError, match=r"max_model_len 1099511627776 needs [\d.]+ GiB \(weights.*are free"
+    ) as error:
+        shape.check_memory()
+    assert "\n" not in str(error.value)
