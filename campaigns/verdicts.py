@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from campaigns.statistics import (
+    RESAMPLES,
     Interval,
     NoiseFloor,
     OrderContrast,
@@ -58,6 +59,7 @@ class Context:
     aa_medians: tuple[float, ...] = ()  # startup medians of comparable A/A campaigns
     floor: NoiseFloor | None = None  # known already: taken as it is
     margin: float = MARGIN
+    resamples: int = RESAMPLES  # of the bootstrap; 0 leaves it out
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def judge(pairs: Sequence[PairEffect], n_recorded: int, context: Context = Conte
         effect=median_or_none(values),
         interval=interval,
         interval_90=t_interval(values, 0.90),
-        bootstrap=nested_bootstrap(deltas, context.seed),
+        bootstrap=nested_bootstrap(deltas, context.seed, context.resamples) if context.resamples else None,
         p=sign_flip_p(values, context.seed),
         floor=context.floor or noise_floor(context.aa_medians, interval, context.resolution),
         contrast=order_contrast(pairs),
