@@ -107,6 +107,8 @@ def _conclude(prepared: Prepared, campaign_id: str, view: View) -> Exit:
 
 def _run(desk: Desk, folder: Path) -> None:
     desk.store.status(desk.campaign.campaign_id, CampaignStatus.RUNNING)
+    if not any(_missing(desk, startup) for startup in range(desk.plan.startups)):
+        return  # resumed, and nothing is missing: no device is needed
     with connect(desk.plan.lease) as cluster, desk.view.shown():
         for startup in range(desk.plan.startups):
             for _ in range(desk.plan.server.retries + 1):
@@ -116,7 +118,7 @@ def _run(desk: Desk, folder: Path) -> None:
                 break
             else:
                 tries = desk.plan.server.retries + 1
-                raise ServerFailed(f"startup {startup} died in {tries} attempts; the servers' logs are in {folder}")
+                raise ServerFailed(f"startup {startup + 1} died in {tries} attempts; the servers' logs are in {folder}")
 
 
 def _missing(desk: Desk, startup: int) -> list[Block]:

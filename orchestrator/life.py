@@ -153,7 +153,7 @@ class Life:
         differences += identity.library_changes(self._warm_identity or {}, live)
         if differences:
             raise IdentityMismatch(
-                f"startup {self._startup}: the server is not what was prepared: {'; '.join(differences)}; "
+                f"startup {self._startup + 1}: the server is not what was prepared: {'; '.join(differences)}; "
                 "stop whatever changed the files and start again"
             )
         return live
@@ -211,4 +211,4 @@ class Life:
         self._desk.store.failure(Failure(campaign_id, utc, reason, message, self._startup, self._attempt, key))
         self._desk.journal.write("failure", key=key, reason=reason, message=message)
         if reason is Reason.SERVER_DIED:
-            raise ServerFailed(f"startup {self._startup}: the server died during a request: {message}")
+            raise ServerFailed(f"startup {self._startup + 1}: the server died during a request: {message}")
