@@ -46,7 +46,7 @@ class Lease:
     devices: tuple[Device, ...]
     fds: tuple[int, ...]
     holder: Holder
-    used_bytes: tuple[int | None, ...]  # of each device when it was proven idle
+    used_bytes: tuple[int | None, ...]  # of each device when it was proven idle; None where nothing was proven
 
     @property
     def uuids(self) -> tuple[str, ...]:
@@ -77,8 +77,7 @@ class Lease:
     def _faults(self, inventory: Inventory, survivors: Sequence[Process]) -> dict[str, str]:
         faults: dict[str, str] = {}
         for device, before in zip(self.devices, self.used_bytes, strict=True):
-            limit = None if before is None else before + RETURNED_BYTES
-            fault = _fault(inventory, device, limit)
+            fault = "" if before is None else _fault(inventory, device, before + RETURNED_BYTES)
             if survivors:
                 fault = f"{_name(device)} still has process {_pids(p.pid for p in survivors)} of its last lease"
             if fault:
@@ -99,7 +98,8 @@ def acquire(
         if idle:
             for device in devices:
                 require_idle(folder, inventory, device)
-        return Lease(tuple(devices), fds, holder, tuple(inventory.memory_used(d.uuid) for d in devices))
+        used_bytes = tuple(inventory.memory_used(device.uuid) if idle else None for device in devices)
+        return Lease(tuple(devices), fds, holder, used_bytes)
     except BaseException:
         close_all(fds)
         raise
@@ -149,19 +149,19 @@ def obstacle(folder: LockFolder, inventory: Inventory, device: Device) -> str:
     return fault
 
 
-def _fault(inventory: Inventory, device: Device, limit_bytes: int | None) -> str:
+def _fault(inventory: Inventory, device: Device, limit_bytes: int) -> str:
     if pids := inventory.processes(device.uuid):
         return f"{_name(device)} is used by process {_pids(pids)}"
     used = inventory.memory_used(device.uuid)
-    if used is not None and limit_bytes is not None and used > limit_bytes:
+    if used is not None and used > limit_bytes:
         return f"{_name(device)} has {used >> 20} MiB in use by nobody visible (idle is up to {limit_bytes >> 20} MiB)"
     return ""
 
 
-def pick(folder: LockFolder, inventory: Inventory, plan: LeasePlan) -> tuple[Device, ...]:
+def pick(folder: LockFolder, inventory: Inventory, plan: LeasePlan, *, idle: bool) -> tuple[Device, ...]:
     """The devices that the plan names, or the first ones that look free. Locks nothing.
 
-    Raises LeaseTimeout while too few are free and others are merely held, NoDevice when waiting cannot help.
+    `idle=False` looks at the locks alone, as in `acquire`. Raises LeaseTimeout while too few are free and others are merely held, NoDevice when waiting cannot help.
     """
     devices = inventory.devices()
     if plan.indices or plan.uuids:
@@ -169,21 +169,24 @@ def pick(folder: LockFolder, inventory: Inventory, plan: LeasePlan) -> tuple[Dev
     if plan.count > len(devices):
         raise NoDevice(f"lease.count={plan.count}, but this host has {len(devices)}: {_listed(devices)}.")
     held = [device for device in devices if folder.is_held(device.uuid)]
-    faults = {device: obstacle(folder, inventory, device) for device in devices if device not in held}
-    idle = [device for device, fault in faults.items() if not fault]
-    if len(idle) >= plan.count:
-        return tuple(idle[: plan.count])
-    if len(idle) + len(held) >= plan.count:
+    free = [device for device in devices if device not in held]
+    faults = {device: obstacle(folder, inventory, device) if idle else "" for device in free}
+    usable = [device for device, fault in faults.items() if not fault]
+    if len(usable) >= plan.count:
+        return tuple(usable[: plan.count])
+    if len(usable) + len(held) >= plan.count:
         raise LeaseTimeout(_held(folder, [device.uuid for device in held], plan.wait_s))
     told = "; ".join(filter(None, faults.values()))
-    raise NoDevice(f"lease.count={plan.count}, but only {len(idle)} of {len(devices)} devices can be had: {told}.")
+    raise NoDevice(f"lease.count={plan.count}, but only {len(usable)} of {len(devices)} devices can be had: {told}.")
 
 
-def pick_patiently(folder: LockFolder, inventory: Inventory, plan: LeasePlan, deadline: float) -> tuple[Device, ...]:
+def pick_patiently(
+    folder: LockFolder, inventory: Inventory, plan: LeasePlan, deadline: float, *, idle: bool
+) -> tuple[Device, ...]:
     """`pick`, again and again until `deadline` (of time.monotonic) while others hold what is missing."""
     while True:
         try:
-            return pick(folder, inventory, plan)
+            return pick(folder, inventory, plan, idle=idle)
         except LeaseTimeout:
             if time.monotonic() >= deadline:
                 raise

@@ -6,13 +6,14 @@ Knows the adapter's launch command and the readiness path; nothing of arms' mean
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from campaigns.errors import ServerFailed
@@ -25,6 +26,7 @@ from orchestrator.process import ServerTree
 _PROBE_S = 0.1
 _ANSWER_S = 5.0
 _MANY_CPUS = 4  # from here on the client has a CPU to itself
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|APIKEY|API_KEY|ACCESS_KEY|PRIVATE_KEY", re.IGNORECASE)
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -51,6 +53,11 @@ def server_environment(launcher: Mapping[str, str], visibility: Mapping[str, str
     """
     threads = {} if cpus is None else dict.fromkeys(_THREADS, str(cpus))
     return {**threads, **launcher, **visibility}
+
+
+def disclosed(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment as it may be stored: values of what looks like a secret are left out."""
+    return {name: "(not recorded)" if _SECRET.search(name) else value for name, value in sorted(environment.items())}
 
 
 class RunningServer:
@@ -116,7 +123,10 @@ class RunningServer:
         return f"The server {how}; see {self._log_or_url()}.{self._tail()}"
 
     def processes(self) -> tuple[Process, ...]:
-        return self.tree.processes() if self.tree else ()
+        """What runs of it now. Roles tell two servers apart: `control server`, `candidate child` …"""
+        prefix = f"{self.role} " if self.role else ""
+        found = self.tree.processes() if self.tree else ()
+        return tuple(replace(process, role=f"{prefix}{process.role}") for process in found)
 
     def stop(self) -> tuple[Process, ...]:
         """Survivors of the tree; a server that we did not start is left alone."""

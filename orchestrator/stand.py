@@ -7,29 +7,29 @@ driver, one after the other; only `stop` may come while another is at work, and 
 from __future__ import annotations
 
 import os
-import re
 import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from campaigns.errors import IdentityMismatch, NoDevice, ServerFailed
 from campaigns.plan import Arm, Block, CampaignPlan, Fixture, Role, StartupMode, Step, first_role
-from campaigns.records import DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
+from campaigns.records import Calibration, DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
 from orchestrator.adapters import open_adapter
 from orchestrator.bench import Attempt, Bench
+from orchestrator.calibration import calibrate
 from orchestrator.client import Client
 from orchestrator.devices import CpuInventory, chosen, open_inventory
+from orchestrator.hardware import with_samples
 from orchestrator.lease import Lease, acquire, name_holder, pick_patiently
 from orchestrator.locks import LockFolder
 from orchestrator.process import boot_id
-from orchestrator.serving import Ground, RunningServer, server_environment, split_cpus
-
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|APIKEY|API_KEY|ACCESS_KEY|PRIVATE_KEY", re.IGNORECASE)
+from orchestrator.sampler import Sampler
+from orchestrator.serving import Ground, RunningServer, disclosed, server_environment, split_cpus
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,17 @@ class Assignment:
     workdir: Path
     holder: str
     environment: Mapping[str, str]
+    nice: int  # the launcher's priority, which the servers inherit too
+
+
+def starts_servers(plan: CampaignPlan) -> bool:
+    """Whether the devices must be idle first: an attached server runs on them already."""
+    return plan.server.adapter != "attach"
 
 
 class Stand:
     def __init__(self, assignment: Assignment) -> None:
-        _require_full_priority()
+        _require_priority(assignment.nice)
         self.assignment, self.plan = assignment, assignment.plan
         self._inventory = open_inventory(self.plan.lease.inventory)
         self._folder = LockFolder(self.plan.lease.lock_dir)
@@ -58,8 +64,12 @@ class Stand:
         attempt = Attempt(assignment.campaign_id, assignment.startup, assignment.attempt)
         self._bench = Bench(self.plan, self._adapter, self._client, attempt)
         self._lease: Lease | None = None
+        self._sampler: Sampler | None = None
+        self._samples: list[DeviceSample] = []  # taken and not yet asked for
+        self._calibration: Calibration | None = None
         self.servers: list[RunningServer] = []
         self._ran: dict[int, Process] = {}  # every process that ever ran on the lease
+        self._guests: frozenset[int] = frozenset()  # PIDs on the devices before us: those of an attached server
         self._at_work = threading.RLock()
         self._stopping = False
 
@@ -68,16 +78,17 @@ class Stand:
     def acquire(self, uuids: Sequence[str], wait_s: float) -> tuple[str, ...]:
         """Lock these devices, or those that the plan asks for on this host, and prove them idle."""
         deadline = time.monotonic() + wait_s
+        idle = starts_servers(self.plan)
         if uuids:
             devices = chosen(self._inventory.devices(), (), uuids)
         else:
-            devices = pick_patiently(self._folder, self._inventory, self.plan.lease, deadline)
+            devices = pick_patiently(self._folder, self._inventory, self.plan.lease, deadline, idle=idle)
         holder = name_holder(self.assignment.holder)
-        ours = self.plan.server.adapter != "attach"  # an attached server runs on the devices already
-        self._lease = acquire(
-            self._folder, self._inventory, devices, holder, max(0.0, deadline - time.monotonic()), idle=ours
-        )
-        return self._lease.uuids
+        remaining_s = max(0.0, deadline - time.monotonic())
+        self._lease = lease = acquire(self._folder, self._inventory, devices, holder, remaining_s, idle=idle)
+        self._guests = frozenset(pid for uuid in lease.uuids for pid in self._inventory.processes(uuid) or ())
+        self._sampler = Sampler(self.plan.lease.inventory, lease.uuids, self.plan.sample_hz)
+        return lease.uuids
 
     # -- server lives ------------------------------------------------------------------------------------------------
 
@@ -112,6 +123,10 @@ class Stand:
             self.servers.append(RunningServer(self._adapter, self.plan.server, arms, role, self._ground()))
         for server in self.servers:
             server.await_ready()
+        assert self._sampler is not None
+        self._sampler.start()
+        if self._calibration is None and self.plan.calibrate_s > 0:
+            self._calibration = calibrate(self.plan.calibrate_s, self._client)
         self._bench.servers = {role: self._server_of(role) for role in Role if role in lives or None in lives}
         return self._record(created_utc)
 
@@ -140,12 +155,13 @@ class Stand:
             processes=self._processes(),
             ready_ns=max(server.ready_ns or 0 for server in self.servers),
             identity=self._identity(),
-            environment=_disclosed({name: value for s in self.servers for name, value in s.environment.items()}),
+            environment=disclosed({name: value for s in self.servers for name, value in s.environment.items()}),
             command=tuple(word for server in self.servers for word in server.command),
+            calibration=self._calibration,
         )
 
     def _processes(self) -> tuple[Process, ...]:
-        now = tuple(process for server in self.servers for process in _named(server))
+        now = tuple(process for server in self.servers for process in server.processes())
         self._ran.update({process.pid: process for process in now})
         return now
 
@@ -189,14 +205,29 @@ class Stand:
         self, block: Block, count: int, roles: Sequence[Role], max_tokens: int, block_attempt: int
     ) -> list[Request]:
         with self._at_work:
-            return self._bench.warm(block, count, roles, max_tokens, block_attempt)
+            return self._judged(self._bench.warm(block, count, roles, max_tokens, block_attempt))
 
     def run(self, steps: Sequence[Step], max_tokens: int, block_attempt: int) -> list[Request]:
         with self._at_work:
-            return self._bench.run(steps, max_tokens, block_attempt)
+            return self._judged(self._bench.run(steps, max_tokens, block_attempt))
 
     def samples(self) -> list[DeviceSample]:
-        return []
+        """Device samples since the last call."""
+        with self._at_work:
+            self._drain()
+            samples, self._samples = self._samples, []
+            return samples
+
+    def _judged(self, requests: list[Request]) -> list[Request]:
+        """The requests with what the device samples say of the time in which they ran."""
+        fresh = self._drain()
+        return [with_samples(request, fresh) for request in requests]
+
+    def _drain(self) -> list[DeviceSample]:
+        self._processes()
+        fresh = self._sampler.drain(self._guests | self._ran.keys()) if self._sampler else []
+        self._samples += fresh
+        return fresh
 
     # -- end ---------------------------------------------------------------------------------------------------------
 
@@ -207,6 +238,8 @@ class Stand:
         with self._at_work:
             survivors += tuple(process for process in self._stop_servers() if process not in survivors)
             self._client.close()
+            if self._sampler is not None:
+                self._sampler.close()
             return self._release(survivors)
 
     def _stop_servers(self) -> tuple[Process, ...]:
@@ -214,7 +247,6 @@ class Stand:
         servers = list(self.servers)
         survivors = tuple(process for server in servers for process in server.stop())
         self.servers = [server for server in self.servers if server not in servers]
-        self._bench.servers = {}
         return survivors
 
     def _release(self, survivors: tuple[Process, ...]) -> StartupEnd:
@@ -227,29 +259,18 @@ class Stand:
         return StartupEnd(StartupStatus.COMPLETE, _now())
 
 
-def _named(server: RunningServer) -> tuple[Process, ...]:
-    """Roles tell two servers apart: `control server`, `candidate child` …"""
-    prefix = f"{server.role} " if server.role else ""
-    return tuple(replace(process, role=f"{prefix}{process.role}") for process in server.processes())
-
-
-def _require_full_priority() -> None:
+def _require_priority(nice: int) -> None:
     """A server inherits its actor's priority. Ray's workers run at nice 15 unless the cluster was told otherwise."""
-    nice = os.getpriority(os.PRIO_PROCESS, 0)
-    if nice <= 0:
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    if ours <= nice:
         return
     try:
-        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
     except PermissionError:
         raise NoDevice(
-            f"Ray's workers run at nice {nice} here and a server would inherit that: start the cluster with "
+            f"Ray's workers run at nice {ours} here and a server would inherit that: start the cluster with "
             "RAY_worker_niceness=0 in its environment."
         ) from None
-
-
-def _disclosed(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment as it may be stored: values of what looks like a secret are left out."""
-    return {name: "(not recorded)" if _SECRET.search(name) else value for name, value in sorted(environment.items())}
 
 
 def _now() -> str:

@@ -7,6 +7,7 @@ actor raises crosses as itself. Which requests to send, and what to store, is th
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from orchestrator.devices import open_inventory
 from orchestrator.lease import RETURN_S, pick_patiently
 from orchestrator.locks import LockFolder
 from orchestrator.process import alive, die_with_parent
-from orchestrator.stand import Assignment, Stand
+from orchestrator.stand import Assignment, Stand, starts_servers
 
 T = TypeVar("T")
 _ANSWER_S = 60.0  # beyond what a call may take by itself
@@ -34,7 +35,16 @@ class StandActor(Stand):
 
     def __init__(self, assignment: Assignment) -> None:
         die_with_parent()
-        super().__init__(assignment)
+        self._fault: CampaignError | None = None
+        try:
+            super().__init__(assignment)
+        except CampaignError as error:
+            self._fault = error  # Ray would wrap what a constructor raises
+
+    def acquire(self, uuids: Sequence[str], wait_s: float) -> tuple[str, ...]:
+        if self._fault is not None:
+            raise self._fault
+        return super().acquire(uuids, wait_s)
 
 
 class StartupHandle:
@@ -60,7 +70,8 @@ class StartupHandle:
         """Hold the devices, proven idle. Waits at most `plan.lease.wait_s`; LeaseTimeout names the holder."""
         deadline = time.monotonic() + plan.lease.wait_s
         name = holder or f"campaign {campaign_id}, startup {startup}"
-        assignment = Assignment(plan, campaign_id, startup, attempt, workdir.resolve(), name, cluster.environment)
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        assignment = Assignment(plan, campaign_id, startup, attempt, workdir.resolve(), name, cluster.environment, nice)
         while True:
             uuids = _picked(plan, deadline) if cluster.private else ()
             placement = place(cluster, plan.lease, uuids, deadline)
@@ -191,7 +202,9 @@ class StartupHandle:
 
 def _picked(plan: CampaignPlan, deadline: float) -> tuple[str, ...]:
     with open_inventory(plan.lease.inventory) as inventory:
-        devices = pick_patiently(LockFolder(plan.lease.lock_dir), inventory, plan.lease, deadline)
+        devices = pick_patiently(
+            LockFolder(plan.lease.lock_dir), inventory, plan.lease, deadline, idle=starts_servers(plan)
+        )
     return tuple(device.uuid for device in devices)
 
 

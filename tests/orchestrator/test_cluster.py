@@ -117,7 +117,7 @@ def elsewhere(plan: CampaignPlan, tmp_path: Path, wait_s: float) -> None:
     """Take and give back the devices as a stand of another cluster would."""
     from orchestrator.stand import Assignment, Stand
 
-    stand = Stand(Assignment(plan, "second", 0, 1, tmp_path, "campaign second", dict(os.environ)))
+    stand = Stand(Assignment(plan, "second", 0, 1, tmp_path, "campaign second", dict(os.environ), 0))
     try:
         stand.acquire((), wait_s)
     finally:

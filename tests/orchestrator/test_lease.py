@@ -44,7 +44,7 @@ class Host:
         return next(d.uuid for d in self.inventory.devices() if d.uuid.endswith(f"{number:012d}"))
 
     def lease(self, plan: LeasePlan, wait_s: float = 0.0) -> Lease:
-        devices = pick(self.folder, self.inventory, plan)
+        devices = pick(self.folder, self.inventory, plan, idle=True)
         return acquire(self.folder, self.inventory, devices, name_holder("campaign c0ffee"), wait_s, idle=True)
 
     def release(self, held: Lease, processes: tuple[Process, ...] = ()) -> tuple[str, ...]:
@@ -104,11 +104,11 @@ def test_waiting_ends_when_the_holder_leaves(host: Host) -> None:
 def test_picking_waits_only_while_it_can_help(host: Host) -> None:
     held = host.lease(LeasePlan(count=3))
     threading.Timer(0.5, host.release, [held]).start()
-    assert pick_patiently(host.folder, host.inventory, LeasePlan(count=2), time.monotonic() + 20.0)
+    assert pick_patiently(host.folder, host.inventory, LeasePlan(count=2), time.monotonic() + 20.0, idle=True)
     host.set(processes={0: [99], 1: [99], 2: [99]})
     before = time.monotonic()
     with pytest.raises(NoDevice, match="only 0 of 3 devices can be had"):
-        pick_patiently(host.folder, host.inventory, LeasePlan(count=1), time.monotonic() + 20.0)
+        pick_patiently(host.folder, host.inventory, LeasePlan(count=1), time.monotonic() + 20.0, idle=True)
     assert time.monotonic() - before < 5.0
 
 
@@ -211,3 +211,12 @@ def test_a_passing_look_is_not_a_lease(host: Host) -> None:
     finally:
         stop.set()
         watcher.join()
+
+
+def test_a_device_in_use_by_an_attached_server_is_only_locked(host: Host) -> None:
+    host.set(processes={2: [99]}, used_bytes={2: 40 * GIB})
+    devices = pick(host.folder, host.inventory, LeasePlan(count=1), idle=False)
+    held = acquire(host.folder, host.inventory, devices, name_holder("a"), 0.0, idle=False)
+    assert host.folder.is_held(host.uuid(2))
+    assert host.release(held) == ()
+    assert host.folder.mark(host.uuid(2)) is None

@@ -32,7 +32,13 @@ StandMaker = Callable[..., Stand]
 
 
 def make_plan(
-    locks: Path, *options: str, mode: StartupMode = StartupMode.SWITCH, server: dict[str, Any] | None = None
+    locks: Path,
+    *options: str,
+    mode: StartupMode = StartupMode.SWITCH,
+    server: dict[str, Any] | None = None,
+    inventory: str = "simulated:one",
+    sample_hz: float = 0.0,
+    calibrate_s: float = 0.0,
 ) -> CampaignPlan:
     control, candidate = SAME if mode is StartupMode.SWITCH else DIFFERENT
     command = (sys.executable, str(SMALL_SERVER), "{port}", *options)
@@ -46,9 +52,9 @@ def make_plan(
         startups=2,
         pairs=2,
         startup_mode=mode,
-        lease=LeasePlan(inventory="simulated:one", lock_dir=str(locks)),
-        calibrate_s=0.0,
-        sample_hz=0.0,
+        lease=LeasePlan(inventory=inventory, lock_dir=str(locks)),
+        calibrate_s=calibrate_s,
+        sample_hz=sample_hz,
     )
 
 
@@ -62,7 +68,7 @@ def stand(tmp_path: Path) -> Iterator[StandMaker]:
         workdir.mkdir()
         environment = {**os.environ, "FROM_LAUNCHER": "1", "HF_TOKEN": "hf_abc"}
         environment.pop("OMP_NUM_THREADS", None)
-        stands.append(Stand(Assignment(frozen, name, startup, 1, workdir, f"campaign {name}", environment)))
+        stands.append(Stand(Assignment(frozen, name, startup, 1, workdir, f"campaign {name}", environment, 0)))
         return stands[-1]
 
     yield maker
@@ -215,12 +221,13 @@ def test_stop_is_the_same_whatever_came_before(stand: StandMaker) -> None:
     again.acquire((), 0.0)
 
 
-def test_an_attached_server_is_measured_and_left_alone(stand: StandMaker) -> None:
+def test_an_attached_server_is_measured_and_left_alone(stand: StandMaker, tmp_path: Path) -> None:
     running = stand()
     ready(running)
     url = running.servers[0].base_url
-    plan = replace(running.plan, lease=replace(running.plan.lease, inventory="cpu"))
-    plan = replace(plan, server=ServerPlan("attach", base_url=url))
+    plan = replace(running.plan, lease=replace(running.plan.lease, inventory="simulated:foreign", indices=(0,)))
+    locks = str(tmp_path / "other locks")  # ours are held by the startup that runs the server
+    plan = replace(plan, server=ServerPlan("attach", base_url=url), lease=replace(plan.lease, lock_dir=locks))
     assignment = replace(running.assignment, plan=plan, workdir=running.assignment.workdir / "attached")
     attached = Stand(assignment)
     attached.acquire((), 0.0)
@@ -239,3 +246,31 @@ def test_a_server_hears_term_first(stand: StandMaker) -> None:
     it.stop()
     assert time.monotonic() - before < 10.0
     assert server.tree is not None and server.tree.exit_code == -signal.SIGTERM
+
+
+def test_samples_are_taken_and_joined_and_handed_out_once(stand: StandMaker) -> None:
+    it = stand("--token-pause", "0.15", sample_hz=10.0, calibrate_s=0.3)
+    it.acquire((), 0.0)
+    record = it.start()
+    assert record.calibration is not None and record.calibration.n_chunks > 60
+    requests = it.run(blocks(it.plan, 0)[0].steps[:2], 6, 1)
+    samples = it.samples()
+    assert all(any(r.send_ns <= s.ns <= r.end_ns for s in samples) for r in requests)
+    assert {s.device_uuid for s in samples} == {record.device_uuids[0]} and not any(s.foreign_pids for s in samples)
+    assert not {s.ns for s in it.samples()} & {s.ns for s in samples}
+
+
+def test_a_foreign_process_that_comes_later_excludes_the_request(stand: StandMaker, tmp_path: Path) -> None:
+    scenario = tmp_path / "host.json"
+    scenario.write_text('{"order": [0]}')
+    it = stand("--token-pause", "0.15", sample_hz=10.0, inventory=f"simulated:{scenario}")
+    it.acquire((), 0.0)
+    own = it.start().processes[0].pid
+    steps = blocks(it.plan, 0)[0].steps
+    scenario.write_text(f'{{"order": [0], "processes": {{"0": [{own}]}}}}')
+    time.sleep(0.3)
+    assert [r.admissible for r in it.run(steps[:2], 6, 1)] == [True, True]
+    scenario.write_text(f'{{"order": [0], "processes": {{"0": [{own}, 4194304]}}}}')
+    time.sleep(0.3)
+    assert {r.reasons for r in it.run(steps[2:], 6, 1)} == {(Reason.FOREIGN_PROCESS,)}
+    scenario.write_text('{"order": [0]}')
