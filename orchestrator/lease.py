@@ -161,7 +161,8 @@ def _fault(inventory: Inventory, device: Device, limit_bytes: int) -> str:
 def pick(folder: LockFolder, inventory: Inventory, plan: LeasePlan, *, idle: bool) -> tuple[Device, ...]:
     """The devices that the plan names, or the first ones that look free. Locks nothing.
 
-    `idle=False` looks at the locks alone, as in `acquire`. Raises LeaseTimeout while too few are free and others are merely held, NoDevice when waiting cannot help.
+    `idle=False` looks at the locks alone, as in `acquire`. Raises LeaseTimeout while too few are free and others are
+    merely held, NoDevice when waiting cannot help.
     """
     devices = inventory.devices()
     if plan.indices or plan.uuids:
