@@ -74,7 +74,8 @@ def observe_null(base_url: str, client: Client, seconds: float) -> list[Sight]:
         exchanges.append(client.call(_call(base_url)))
     truth = ask_json(base_url, "GET", "/truth")
     assert truth is not None
-    return [Sight(tuple(sent), _seen(e)) for e, sent in zip(exchanges, truth["requests"], strict=True)][1:]
+    sent = [tuple(request["chunks_ns"]) for request in truth["requests"]]
+    return [Sight(stamps, _seen(exchange)) for exchange, stamps in zip(exchanges, sent, strict=True)][1:]
 
 
 def summary(sights: Sequence[Sight]) -> Calibration:

@@ -6,7 +6,8 @@ unless the request carries `interval_us`. Standard library only, run by path; it
 
     python nullserver.py [--port 0] [--interval-us 4000]      prints its port, then serves
 
-`GET /truth` answers {"requests": [[ns, …], …]}: the stamps of every streamed answer so far, oldest first.
+`GET /truth` answers {"requests": [{"arrival_ns": ns, "chunks_ns": [ns, …]}, …]}, oldest first: when each streamed
+request had been read, and when each of its chunks was sent.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _WORD = " a"  # one token of text per chunk for clients that count text
 class NullServer:
     def __init__(self, port: int, interval_us: int) -> None:
         self._interval_us = interval_us
-        self._truth: list[list[int]] = []
+        self._truth: list[dict[str, Any]] = []
         self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
 
@@ -51,13 +52,13 @@ class NullServer:
                         name, _, value = field.partition(b":")
                         headers[name.strip().lower()] = value.strip()
                     body = reader.read(int(headers.get(b"content-length", b"0")))
-                    self._answer(connection, line.split(b" ")[1].decode(), body)
+                    self._answer(connection, line.split(b" ")[1].decode(), body, time.monotonic_ns())
             except OSError:
                 return
 
-    def _answer(self, connection: socket.socket, path: str, body: bytes) -> None:
+    def _answer(self, connection: socket.socket, path: str, body: bytes, arrival_ns: int) -> None:
         if path in ("/v1/completions", "/v1/chat/completions"):
-            self._stream(connection, path, json.loads(body))
+            self._stream(connection, path, json.loads(body), arrival_ns)
         elif path == "/truth":
             connection.sendall(_plain(200, {"requests": self._truth}))
         elif path == "/v1/models":
@@ -67,14 +68,14 @@ class NullServer:
         else:
             connection.sendall(_plain(404, {"error": {"message": f"no route {path}", "code": 404}}))
 
-    def _stream(self, connection: socket.socket, path: str, asked: dict[str, Any]) -> None:
+    def _stream(self, connection: socket.socket, path: str, asked: dict[str, Any], arrival_ns: int) -> None:
         num_chunks = int(asked.get("max_tokens") or asked.get("max_completion_tokens") or 16)
         interval_ns = 1000 * int(asked.get("interval_us", self._interval_us))
         chunks = [_framed(event) for event in _events(path.endswith("chat/completions"), num_chunks)]
         end = b"".join(_framed(event) for event in _ending(asked, num_chunks)) + _framed("[DONE]") + b"0\r\n\r\n"
         connection.sendall(_HEAD)
         time.sleep(_LEAD_S)
-        self._truth.append(_paced(connection, chunks, interval_ns))
+        self._truth.append({"arrival_ns": arrival_ns, "chunks_ns": _paced(connection, chunks, interval_ns)})
         connection.sendall(end)
 
 
