@@ -54,7 +54,7 @@ def model() -> Qwen3ForCausalLM:
         num_key_value_heads=2,
         head_dim=32,
         max_position_embeddings=1024,
-        tie_word_embeddings=True,
+        tie_word_embeddings=False,
     )
     return Qwen3ForCausalLM(config)
 
