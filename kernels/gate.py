@@ -164,7 +164,7 @@ def reachable(op: Op, schedule: Schedule, device: str) -> bool:
 def gate(subject: Subject, options: argparse.Namespace, sheet: Sheet) -> None:
     cases = [case for case in cases_of(subject.op, subject.device) if options.cases in case.id]
     name = f"{subject.op.name}/{subject.schedule.name}"
-    if "contract" in options.gates:
+    if "contract" in options.gate:
         for case in cases:
             for line in contract_lines(subject, case):
                 sheet.write(line)
@@ -172,11 +172,11 @@ def gate(subject: Subject, options: argparse.Namespace, sheet: Sheet) -> None:
             told = f"none of {len(cases)} problems is taken by this schedule"
             sheet.write(line_of(subject, "contract", "covers", "", "held", told, {}))
     broken = sheet.counts[name, "contract", "failed"]
-    if "working-set" in options.gates and not broken:
+    if "working-set" in options.gate and not broken:
         timed = working_set_line(subject, options.pairs)
         if timed:
             sheet.write(timed)
-    if "sanitizer" in options.gates and subject.device == "cuda":
+    if "sanitizer" in options.gate and subject.device == "cuda":
         for case in cases:
             for line in sanitizer_lines(subject, case, options.limit_s):
                 sheet.write(line)
@@ -193,12 +193,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", help="operator or operator/schedule")
     parser.add_argument("--all", action="store_true", help="every schedule of this device but the defaults")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--gates", nargs="+", choices=GATES, default=list(GATES), help="default: all three")
+    parser.add_argument("--gate", action="append", choices=GATES, help="only this gate; may be repeated")
     parser.add_argument("--cases", default="", metavar="TEXT", help="only problems whose id contains TEXT")
     parser.add_argument("--pairs", type=int, default=31, help="timed pairs of a working set (default: %(default)s)")
     parser.add_argument("--limit-s", type=float, default=120, help="seconds for a sanitizer run (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="write the lines here (default: standard output)")
     options = parser.parse_args(arguments)
+    options.gate = options.gate or list(GATES)
     if not options.all and not options.names:
         parser.error("name an operator or operator/schedule, or say --all")
     if options.out and options.out.exists():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernels import checks
-from kernels.cases.projection import CPU, ProjectionTrial, weight_of
+from kernels.cases.projection import CPU, CUDA, ProjectionTrial, weight_of
 from kernels.cases.trial import Draw
 from kernels.compare import first_difference
 from kernels.projection import OP, Problem, problem_of
@@ -24,6 +24,17 @@ def name_of(value):
 @pytest.mark.parametrize("schedule", OP.schedules, ids=name_of)
 def test_contract(schedule, case):
     trial = case.make("cpu")
+    if refusal := schedule.guard(trial.problem):
+        pytest.skip(refusal.reason)
+    assert [finding for finding in checks.findings(OP, schedule, trial) if not finding.passed] == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("case", CUDA, ids=name_of)
+@pytest.mark.parametrize("schedule", OP.schedules, ids=name_of)
+def test_contract_on_a_gpu(schedule, case):
+    trial = case.make("cuda")
     if refusal := schedule.guard(trial.problem):
         pytest.skip(refusal.reason)
     assert [finding for finding in checks.findings(OP, schedule, trial) if not finding.passed] == []

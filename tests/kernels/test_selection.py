@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import checks
-from kernels.cases.selection import CPU
+from kernels.cases.selection import CPU, CUDA
 from kernels.registry import select
 from kernels.selection import OP, Problem, problem_of, split_rows, support
 
@@ -25,6 +25,17 @@ def name_of(value):
 @pytest.mark.parametrize("schedule", OP.schedules, ids=name_of)
 def test_contract(schedule, case):
     trial = case.make("cpu")
+    if refusal := schedule.guard(trial.problem):
+        pytest.skip(refusal.reason)
+    assert [finding for finding in checks.findings(OP, schedule, trial) if not finding.passed] == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("case", CUDA, ids=name_of)
+@pytest.mark.parametrize("schedule", OP.schedules, ids=name_of)
+def test_contract_on_a_gpu(schedule, case):
+    trial = case.make("cuda")
     if refusal := schedule.guard(trial.problem):
         pytest.skip(refusal.reason)
     assert [finding for finding in checks.findings(OP, schedule, trial) if not finding.passed] == []

@@ -1,0 +1,148 @@
+"""The checks themselves: each kind of broken schedule is caught, by the check meant for it, and named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernels import checks
+from kernels.cases.gdn import GdnTrial
+from kernels.cases.gdn import Shape as GdnShape
+from kernels.cases.projection import ProjectionTrial
+from kernels.compare import first_difference, guarded, inside_poison, poisoned_allocations, rel_l2, same_bytes
+from kernels.gdn import OP as GDN
+from kernels.projection import OP as PROJECTION
+from kernels.registry import Bitwise, Bound, Op, Schedule
+
+DENSE = PROJECTION.schedule("dense")
+
+
+def audit(run, contract=DENSE.contract, others=()) -> dict[str, str]:
+    """Failed checks of a projection schedule on one problem, with their messages."""
+    schedule = Schedule("planted", 1, contract, lambda problem: None, run)
+    op = Op("projection", PROJECTION.reference, (DENSE, schedule, *others), "dense")
+    trial = ProjectionTrial(5, 40, 64, "float32", "float32", 3, "cpu")
+    return {f.check: f.message for f in checks.findings(op, schedule, trial) if not f.passed}
+
+
+def into(x, weight):
+    """A correct result in memory the checks can watch."""
+    out = x.new_empty(x.shape[0], weight.n)
+    return out.copy_(DENSE.run(x, weight))
+
+
+def test_a_correct_schedule_passes():
+    assert audit(into) == {} and audit(into, Bitwise("dense")) == {}
+
+
+def test_an_element_never_written_is_seen():
+    def forgets(x, weight):
+        out = x.new_empty(x.shape[0], weight.n)
+        out[:-1] = DENSE.run(x, weight)[:-1]
+        return out
+
+    found = audit(forgets)
+    assert "relative L2 inf" in found["bound/live"]
+
+
+@pytest.mark.parametrize("place", [-1, 0], ids=["before", "behind"])
+def test_a_write_outside_the_output_is_seen(place):
+    def strays(x, weight):
+        out = into(x, weight)
+        whole = out.untyped_storage().nbytes() // 4
+        start = out.storage_offset() - 1 if place else out.storage_offset() + out.numel()
+        assert 0 <= start < whole
+        out.as_strided((1,), (1,), start).fill_(1.0)
+        return out
+
+    def watched(x, weight):
+        # Outside the watch there is no room around an allocation to stray into.
+        return strays(x, weight) if x.new_empty(1).storage_offset() else into(x, weight)
+
+    assert "was written beyond its end or before its start" in audit(watched)["guards/live"]
+
+
+def test_one_wrong_bit_is_seen_and_placed():
+    def off_by_a_bit(x, weight):
+        out = into(x, weight)
+        out.view(torch.int32)[3, 7] ^= 1
+        return out
+
+    found = audit(off_by_a_bit, Bitwise("dense"))
+    assert found["bytes/live"].startswith("y: 1 of 200 differ, first at (3, 7): ")
+    assert not any(check.startswith("bound") for check in found)
+
+
+def test_an_error_above_the_bound_is_seen():
+    found = audit(lambda x, weight: DENSE.run(x, weight) * 1.01)
+    assert "above 0.004" in found["bound/live"]
+
+
+def test_an_error_above_the_parents_is_seen():
+    found = audit(lambda x, weight: DENSE.run(x, weight) * (1 + 1e-5), Bound(4e-3, "", parent="dense"))
+    assert "the parent's is" in found["fp64/live"] and "bound/live" not in found
+
+
+def test_a_schedule_that_remembers_is_seen():
+    seen = []
+
+    def remembers(x, weight):
+        seen.append(1)
+        return DENSE.run(x, weight) + 1e-6 * len(seen)
+
+    assert "restored-again" in " ".join(audit(remembers))
+
+
+def gdn_audit(run) -> dict[str, str]:
+    schedule = replace(GDN.schedule("sequential"), name="planted", run=run)
+    op = Op("gdn", GDN.reference, (GDN.schedule("sequential"), schedule), "sequential")
+    trial = GdnTrial(GdnShape(4), "cpu")
+    return {f.check: f.message for f in checks.findings(op, schedule, trial) if not f.passed}
+
+
+def test_a_touched_slot_is_seen():
+    def touches(qkv, a, b, layer, state):
+        out = GDN.schedule("sequential").run(qkv, a, b, layer, state)
+        stranger = next(slot for slot in range(len(state.pool)) if slot not in state.slot_table[: len(qkv)].tolist())
+        state.pool[stranger, 0, 0, 0] += 1
+        return out
+
+    assert "does not own changed" in gdn_audit(touches)["untouched/live"]
+
+
+def test_ignoring_the_selector_is_seen():
+    def ignores(qkv, a, b, layer, state):
+        kept = state.selector.clone()
+        state.selector.fill_(1)
+        out = GDN.schedule("sequential").run(qkv, a, b, layer, state)
+        state.selector.copy_(kept)
+        return out
+
+    found = gdn_audit(ignores)
+    assert "bound/selector-1" not in found and {f"bound/selector-{s}" for s in range(2, 9)} <= set(found)
+
+
+def test_comparing_bytes_tells_zeros_and_nans_apart():
+    zeros, nan = torch.tensor([0.0, -0.0]), torch.tensor([float("nan")])
+    assert not same_bytes(zeros, zeros.flip(0)) and same_bytes(nan, nan.clone())
+    assert first_difference(zeros, zeros.flip(0)) == "2 of 2 differ, first at (0,): 0.0 instead of -0.0"
+    assert "float32 (2,) instead of torch.float64 (2,)" in first_difference(zeros, zeros.double())
+
+
+def test_relative_error_is_infinite_for_nan_and_absolute_for_zero():
+    assert rel_l2(torch.tensor([float("nan")]), torch.ones(1)) == float("inf")
+    assert rel_l2(torch.tensor([0.5]), torch.zeros(1)) == 0.5
+    assert rel_l2(torch.tensor([1.5]), torch.ones(1)) == 0.5
+
+
+def test_poison_surrounds_and_fills():
+    allocation = guarded((3, 5), torch.float16, "cpu")
+    assert allocation.tensor.isnan().all() and allocation.intact()
+    padded = inside_poison(torch.zeros(2, 3), pad=2)
+    assert padded.stride(0) == 5 and padded.as_strided((2, 5), (5, 1)).isnan().sum() == 4
+    before = torch.empty
+    with poisoned_allocations() as made:
+        assert torch.empty(2, 2).isnan().all() and torch.zeros(1).new_empty((3,), dtype=torch.int64).eq(-1).all()
+    assert torch.empty is before and [tuple(a.tensor.shape) for a in made] == [(2, 2), (3,)]

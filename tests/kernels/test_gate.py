@@ -1,0 +1,171 @@
+"""The gate command: one JSON line a check, honest exit codes, and sanitizers that are held rather than passed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernels import bench, gate, sanitizer
+from kernels.cases import cases_of, working_sets_of
+from kernels.operators import OPERATORS, operator
+
+FIELDS = (
+    "gate", "operator", "schedule", "revision", "library_sha256", "check", "problem", "status", "message", "figures",
+    "host", "utc",
+)  # fmt: skip
+
+
+def run_gate(*arguments: str) -> tuple[int, list[dict]]:
+    out = Path(arguments[-1])
+    code = gate.main(["--device", "cpu", "--gate", "contract", *arguments[:-1], "--out", str(out)])
+    return code, [json.loads(line) for line in out.read_text().splitlines()]
+
+
+@pytest.fixture
+def scanned():
+    """Skip where the native library cannot be had."""
+    schedule = operator("selection").schedule("cpu-scan")
+    if refusal := schedule.guard(cases_of(operator("selection"), "cpu")[0].make("cpu").problem):
+        pytest.skip(refusal.reason)
+
+
+def test_writes_one_line_a_check(scanned, tmp_path, capsys):
+    code, lines = run_gate("selection/cpu-scan", "--cases", "r2-v2-k1", str(tmp_path / "lines.jsonl"))
+    assert code == 0 and lines
+    assert all(tuple(line) == FIELDS for line in lines)
+    assert {line["status"] for line in lines} == {"passed"}
+    assert {line["check"].partition("/")[0] for line in lines} == {"guards", "untouched", "bound", "bytes"}
+    first = lines[0]
+    assert (first["operator"], first["schedule"], first["revision"]) == ("selection", "cpu-scan", 1)
+    assert len(first["library_sha256"]) == 64
+    assert "selection/cpu-scan" in capsys.readouterr().err
+
+
+def test_a_broken_schedule_fails_the_gate(scanned, tmp_path, monkeypatch):
+    op = operator("selection")
+    broken = replace(op.schedule("cpu-scan"), run=lambda logits, k: op.schedule("sort").run(-logits, k))
+    monkeypatch.setattr(gate, "wanted", lambda names, every, device: [(op, broken)])
+    code, lines = run_gate("selection", "--cases", "r2-v2-k1", str(tmp_path / "lines.jsonl"))
+    assert code == 1 and any(line["status"] == "failed" and line["message"] for line in lines)
+
+
+def test_an_exception_is_a_failed_check(scanned, tmp_path, monkeypatch):
+    op = operator("selection")
+
+    def explodes(logits, k):
+        raise RuntimeError("an illegal memory access was encountered\nand more")
+
+    broken = replace(op.schedule("cpu-scan"), run=explodes)
+    monkeypatch.setattr(gate, "wanted", lambda names, every, device: [(op, broken)])
+    code, lines = run_gate("selection", "--cases", "r2-v2-k1", str(tmp_path / "lines.jsonl"))
+    assert code == 1
+    assert [line["message"] for line in lines] == ["RuntimeError: an illegal memory access was encountered"]
+
+
+def test_a_schedule_no_problem_reaches_is_held(scanned, tmp_path):
+    code, lines = run_gate("selection/cpu-scan", "--cases", "nothing", str(tmp_path / "lines.jsonl"))
+    assert code == 1 and [line["status"] for line in lines] == ["held"]
+
+
+def test_never_overwrites(tmp_path, capsys):
+    (tmp_path / "lines.jsonl").write_text("")
+    with pytest.raises(SystemExit, match="2"):
+        gate.main(["selection", "--out", str(tmp_path / "lines.jsonl")])
+    assert "never overwrite" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["selection/quick", "convolution"])
+def test_unknown_names_are_a_usage_error(name, capsys):
+    assert gate.main(["--device", "cpu", name]) == 2
+    assert name.split("/")[-1] in capsys.readouterr().err
+
+
+def test_all_means_every_schedule_of_the_device_but_the_defaults():
+    found = {(op.name, schedule.name) for op, schedule in gate.wanted([], True, "cpu")}
+    native = {(op.name, s.name) for op in OPERATORS for s in op.schedules if s.build and s.build.language == "c++"}
+    assert native <= found and not {(op.name, op.default) for op in OPERATORS} & found
+    cuda = {(op.name, s.name) for op in OPERATORS for s in op.schedules if s.build and s.build.language == "cuda"}
+    assert not cuda & found
+
+
+def test_no_number_is_written_that_json_lacks():
+    found = gate.finite({"a": float("inf"), "b": {"c": float("nan"), "d": 1.5}})
+    assert found == {"a": None, "b": {"c": None, "d": 1.5}}
+
+
+CLEAN = f"{sanitizer.REACHED}\n========= ERROR SUMMARY: 0 errors\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "status", "words"),
+    [
+        (0, CLEAN, "passed", ""),
+        (0, f"{sanitizer.REACHED}\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors)\n", "passed", ""),
+        (99, "========= COMPUTE-SANITIZER\n========= Invalid __global__ write of size 4\n"
+             "========= ERROR SUMMARY: 3 errors\n", "failed", "3 reported; first: Invalid __global__ write"),
+        (99, f"{sanitizer.REACHED}\n========= RACECHECK SUMMARY: 1 hazard displayed\n", "failed", "1 reported"),
+        (0, "========= ERROR SUMMARY: 0 errors\n", "held", "did not finish"),
+        (1, CLEAN, "held", "exit 1"),
+        (255, "========= Error: Device not supported\n", "held", "Device not supported"),
+        (0, f"{sanitizer.REACHED}\n", "held", "no summary"),
+    ],
+    ids=["clean", "race-clean", "bad access", "race", "never reached", "crashed", "refused", "silent"],
+)  # fmt: skip
+def test_a_sanitizers_words_are_judged(code, output, status, words):
+    found = sanitizer.judge(code, output)
+    assert found.status == status and words in found.message
+
+
+def stand_in(tmp_path, monkeypatch, body: str) -> None:
+    """A program in the place of compute-sanitizer."""
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(f"#!{sys.executable}\n{body}")
+    tool.chmod(0o755)
+    monkeypatch.setattr(sanitizer, "find", lambda: str(tool))
+
+
+def test_a_tool_out_of_time_is_held(tmp_path, monkeypatch):
+    stand_in(tmp_path, monkeypatch, "import time; time.sleep(30)")
+    found = sanitizer.check("memcheck", "gdn", "bv8", "some-case", 0.3)
+    assert found == sanitizer.Verdict("held", "memcheck did not finish within 0 s")
+
+
+def test_a_missing_tool_is_held(monkeypatch):
+    monkeypatch.setattr(sanitizer, "find", lambda: None)
+    assert sanitizer.check("memcheck", "gdn", "bv8", "some-case", 5).status == "held"
+
+
+def test_the_tool_meets_the_case_and_uncached_memory(tmp_path, monkeypatch):
+    body = "import os, sys; print(sys.argv[1:], os.environ['PYTORCH_NO_CUDA_MEMORY_CACHING'])"
+    stand_in(tmp_path, monkeypatch, body)
+    said = sanitizer.check("racecheck", "gdn", "bv8", "some-case", 20).message
+    assert "'racecheck'" in said and "'gdn/bv8', 'some-case'" in said and said.endswith("1")
+
+
+def test_racecheck_looks_at_two_lengths():
+    assert sanitizer.tools_for(1025) == sanitizer.tools_for(None) == sanitizer.TOOLS
+    assert sanitizer.tools_for(262144) == ("memcheck", "synccheck")
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+def test_problems_have_unique_names(op):
+    names = [case.id for device in ("cpu", "cuda") for case in cases_of(op, device)]
+    assert len(names) == len(set(names))
+    assert working_sets_of(op, "cpu") and working_sets_of(op, "cuda")
+
+
+def test_the_interval_of_a_median_covers_it():
+    assert bench.interval_of_median([float(i) for i in range(31)]) == (10.0, 20.0)
+    assert bench.interval_of_median([1.0]) == (1.0, 1.0)
+
+
+def test_a_comparison_alternates_and_checks(scanned):
+    op = operator("selection")
+    case = cases_of(op, "cpu")[0]
+    found = bench.compare(case, 2, op.schedule("sort"), op.schedule("cpu-scan"), 5)
+    assert found.pairs == 5 and found.layers == 2 and found.rel_l2_to_control == 0.0
+    assert found.ratio_low <= found.ratio <= found.ratio_high
