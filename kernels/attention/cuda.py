@@ -41,7 +41,7 @@ def last_axis_contiguous(problem: Problem) -> bool:
 
 
 def scalar_guard(problem: Problem) -> Refusal | None:
-    lane = problem.head_dim // 32
+    lane = max(1, problem.head_dim // 32)
     aligned = all(stride % lane == 0 for stride in (*problem.k_strides[:-1], *problem.v_strides[:-1]))
     return first_refusal(
         (

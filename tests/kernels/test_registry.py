@@ -173,5 +173,5 @@ def test_every_arm_names_schedules_that_exist():
     for path in arms:
         arm = yaml.safe_load(path.read_text())
         assert arm["name"] == path.stem
-        for name, schedule in (arm["schedules"] or {}).items():
+        for name, schedule in (arm.get("schedules") or {}).items():
             operator(name).schedule(schedule)
