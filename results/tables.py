@@ -197,7 +197,8 @@ def datasets(summary: Summary) -> Table:
 
 def contexts(summary: Summary) -> Table | None:
     """Fixtures whose names are context lengths: figures by length, and the growth from one to the next."""
-    sized = sorted((length, group) for group in summary.groups if (length := context_length(group.fixture)))
+    lengths = ((context_length(group.fixture), group) for group in summary.groups)
+    sized = sorted(((length, group) for length, group in lengths if length), key=lambda item: item[0])
     if len(sized) < 2:
         return None
     header = (

@@ -48,8 +48,8 @@ def script(step, attempt):
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "store.sqlite"
+def path(ram):
+    return ram / "store.sqlite"
 
 
 def run(path, plan=PLAN, scripts=script):

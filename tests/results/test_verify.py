@@ -24,8 +24,8 @@ PLAN = CampaignPlan(
 
 
 @pytest.fixture
-def path(tmp_path):
-    path = tmp_path / "store.sqlite"
+def path(ram):
+    path = ram / "store.sqlite"
     with Store.open(path) as store:
         Driver(store, PLAN, lambda step, attempt: Script(Trajectory(30, 10, 19), 16.0), samples=True).run()
     return path
