@@ -33,10 +33,12 @@ _OBJECT_STORE_BYTES = 80_000_000
 _JOIN_S = 60.0
 _CONNECT_S = 5.0
 _PLACE_S = 30.0
+_STARTS = 2  # a freshly chosen port may be taken meanwhile
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no reports to the outside
     "RAY_AUTH_MODE": "token",
     "RAY_worker_niceness": "0",  # the default, 15, would be inherited by the measured server
+    "RAY_NUM_REDIS_GET_RETRIES": "60",  # seconds to wait for its own control store: 20 are too few on a loaded host
     "RAY_memory_monitor_refresh_ms": "0",  # would kill the actor when the server needs most of the memory
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # older releases blank CUDA_VISIBLE_DEVICES of an actor without GPUs
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # the driver's native half writes to the user's terminal
@@ -106,22 +108,35 @@ def _started(plan: LeasePlan) -> Iterator[str]:
     with open_inventory(plan.inventory) as inventory:
         resources = {device_resource(device.uuid): 1.0 for device in inventory.devices()}
     with _session_folder() as folder:
-        try:
-            with _silence():
-                ray.init(
-                    address="local",  # even where RAY_ADDRESS names a cluster
-                    num_cpus=1,
-                    num_gpus=0,
-                    resources=resources,
-                    include_dashboard=False,
-                    object_store_memory=_OBJECT_STORE_BYTES,
-                    log_to_driver=False,
-                    logging_level=logging.CRITICAL,
-                    _temp_dir=str(folder),
-                )
-        except Exception as error:
-            raise WorldError(f"Ray did not start ({_first_line(error)}); its logs were in {folder}.") from error
+        for attempt in range(_STARTS):
+            try:
+                _start(folder / str(attempt), resources)
+                break
+            except Exception as error:
+                ray.shutdown()
+                if attempt == _STARTS - 1:
+                    raise WorldError(
+                        f"Ray did not start in {_STARTS} attempts ({_first_line(error)}). Is the host overloaded, or "
+                        "/tmp or /dev/shm full? See: campaign doctor."
+                    ) from error
         yield ray.get_runtime_context().gcs_address
+
+
+def _start(folder: Path, resources: dict[str, float]) -> None:
+    import ray
+
+    with _silence():
+        ray.init(
+            address="local",  # even where RAY_ADDRESS names a cluster
+            num_cpus=1,
+            num_gpus=0,
+            resources=resources,
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+            _temp_dir=str(folder),
+        )
 
 
 @contextlib.contextmanager

@@ -149,6 +149,13 @@ def obstacle(folder: LockFolder, inventory: Inventory, device: Device) -> str:
     return fault
 
 
+def state(folder: LockFolder, inventory: Inventory, device: Device) -> str:
+    """One phrase: free, held by whom, or what is in the way."""
+    if folder.is_held(device.uuid):
+        return f"held by {folder.holder(device.uuid)}"
+    return obstacle(folder, inventory, device) or "free"
+
+
 def _fault(inventory: Inventory, device: Device, limit_bytes: int) -> str:
     if pids := inventory.processes(device.uuid):
         return f"{_name(device)} is used by process {_pids(pids)}"

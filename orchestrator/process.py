@@ -38,6 +38,13 @@ def identify(pid: int, role: str = "") -> Process | None:
     return None if ticks is None else Process(pid, ticks, role)
 
 
+def command_name(pid: int) -> str:
+    """The kernel's short name of a process; empty for one that cannot be seen from here."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
 def alive(processes: Iterable[Process]) -> tuple[Process, ...]:
     return tuple(p for p in processes if reaper.start_ticks(p.pid) == p.start_ticks)
 

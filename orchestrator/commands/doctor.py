@@ -1,0 +1,40 @@
+"""`campaign doctor`: what is here, what is wrong with it, and the remedy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from campaigns.errors import Exit
+
+
+def add_doctor_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("doctor", help="examine this machine: ok, warning or fault, with the remedy")
+    parser.add_argument("--no-ray", action="store_true", help="do not start Ray (saves some ten seconds)")
+    parser.add_argument("--json", action="store_true", help="one JSON object per row")
+    parser.add_argument("--lock-dir", default="", metavar="FOLDER", help="as lease.lock_dir")
+    parser.add_argument("--inventory", default="auto", metavar="NAME", help="as lease.inventory")
+    parser.add_argument("--model", type=Path, metavar="FOLDER", help="checkpoint whose tokenizer is tried")
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), metavar="FOLDER", help="where results go")
+    parser.set_defaults(run=run_doctor)
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """0 without a fault, else 5."""
+    from orchestrator.doctor import Level, Scope, examine
+
+    chosen = {"model": options.model} if options.model else {}
+    scope = Scope(options.outputs, options.lock_dir, options.inventory, with_ray=not options.no_ray, **chosen)
+    faults = 0
+    for row in examine(scope):
+        faults += row.level is Level.FAULT
+        if options.json:
+            print(json.dumps(asdict(row)), flush=True)
+            continue
+        print(f"{row.level:<8} {row.subject:<10} {row.found}", flush=True)
+        if row.remedy:
+            print(f"{'':<19} → {row.remedy}", flush=True)
+    return int(Exit.WORLD if faults else Exit.COMPLETE)

@@ -1,0 +1,64 @@
+"""`campaign lease list` and `clear`: who has which device, and which did not come back clean."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from campaigns.errors import Exit, LeaseTimeout, NoDevice
+
+
+def add_lease_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("lease", help="devices of this host: who holds them, which are marked")
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="every device with its holder and its mark")
+    listing.set_defaults(run=run_list)
+    clearing = actions.add_parser("clear", help="remove the mark of a device that is idle again")
+    clearing.add_argument("uuid", metavar="UUID", help="a device's UUID, or an unambiguous beginning of it")
+    clearing.add_argument("--force", action="store_true", help="even if it is not idle: the next lease looks again")
+    clearing.set_defaults(run=run_clear)
+    for action in (listing, clearing):
+        action.add_argument("--lock-dir", default="", metavar="FOLDER", help="as lease.lock_dir")
+        action.add_argument("--inventory", default="auto", metavar="NAME", help="as lease.inventory")
+
+
+def run_list(options: argparse.Namespace) -> int:
+    from orchestrator.devices import open_inventory
+    from orchestrator.lease import state
+    from orchestrator.locks import LockFolder
+
+    folder = LockFolder(options.lock_dir)
+    with open_inventory(options.inventory) as inventory:
+        devices = inventory.devices()
+        for device in devices:
+            print(f"{device.index:>2}  {device.uuid}  {state(folder, inventory, device)}")
+    for uuid in sorted(set(folder.uuids()) - {device.uuid for device in devices}):
+        print(
+            f" -  {uuid}  {f'held by {folder.holder(uuid)}' if folder.is_held(uuid) else 'not a device of this host'}"
+        )
+    return int(Exit.COMPLETE)
+
+
+def run_clear(options: argparse.Namespace) -> int:
+    """The mark goes once the device is idle; a lock goes only with the last process that holds it."""
+    from orchestrator.devices import chosen, open_inventory
+    from orchestrator.lease import obstacle
+    from orchestrator.locks import LockFolder
+
+    folder = LockFolder(options.lock_dir)
+    with open_inventory(options.inventory) as inventory:
+        [device] = chosen(inventory.devices(), (), (options.uuid,))
+        if folder.is_held(device.uuid):
+            raise LeaseTimeout(
+                f"{device.uuid} is held by {folder.holder(device.uuid)}: a lock cannot be cleared, it ends with the "
+                "processes that hold it. Stop that campaign, or wait."
+            )
+        if folder.mark(device.uuid) is None:
+            print(f"{device.uuid} has no mark")
+            return int(Exit.COMPLETE)
+        fault = obstacle(folder, inventory, device)
+        if fault and not options.force:
+            raise NoDevice(f"{fault}. End what is in the way, or clear it with --force.")
+        folder.set_mark(device.uuid, None)
+        print(f"{device.uuid}: mark removed")
+    return int(Exit.COMPLETE)
