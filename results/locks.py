@@ -12,9 +12,28 @@ from pathlib import Path
 from campaigns.errors import StoreUnwritable
 
 
+def has_writer(store: Path, campaign_id: str) -> bool:
+    """Whether a living process writes this campaign; a reader on another host cannot know and gets False."""
+    try:
+        fd = os.open(_lock_path(store, campaign_id), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _lock_path(store: Path, campaign_id: str) -> Path:
+    return store.with_name(f"{store.name}.{campaign_id}.writer")
+
+
 class CampaignLock:
     def __init__(self, store: Path, campaign_id: str) -> None:
-        self.path = store.with_name(f"{store.name}.{campaign_id}.writer")
+        self.path = _lock_path(store, campaign_id)
         self._fd = self._acquire(campaign_id)
 
     def release(self) -> None:

@@ -29,6 +29,7 @@ from campaigns.records import (
 )
 from results import schema
 from results.database import reader_engine
+from results.locks import has_writer
 from results.migrate import check_known, copy_store, migrate, revision
 from results.recorded import Recorded, recorded
 from results.rounds import COLUMNS, from_rows
@@ -109,7 +110,9 @@ class Reader:
     def status(self, campaign_id: str) -> CampaignStatus:
         """The newest status; interrupted where the driver died before it could write one."""
         history = self.status_history(campaign_id)
-        return history[-1].status if history else CampaignStatus.INTERRUPTED
+        newest = history[-1].status if history else CampaignStatus.RUNNING
+        abandoned = newest is CampaignStatus.RUNNING and not has_writer(self.path, campaign_id)
+        return CampaignStatus.INTERRUPTED if abandoned else newest
 
     def status_history(self, campaign_id: str) -> list[StatusEvent]:
         return self._facts(StatusEvent, schema.campaign_event, campaign_id)

@@ -49,10 +49,13 @@ def details(reader: Reader, campaign_id: str) -> list[str]:
     campaign = reader.campaign(campaign_id)
     recorded = Counter(key.startup for key in reader.recorded(campaign_id).pairs)
     lines = [standing(reader, campaign).line]
-    for life in reader.lives(campaign_id):
+    lives = reader.lives(campaign_id)
+    newest = {life.startup.startup: life for life in lives}
+    for life in lives:
         end = "running or killed" if life.end is None else f"{life.end.status.value} {life.end.message}".strip()
         start = life.startup
-        lines.append(f"  startup {start.startup + 1}, attempt {start.attempt}: {recorded[start.startup]} pairs, {end}")
+        pairs = f"{recorded[start.startup]} pairs, " if newest[start.startup] is life else ""
+        lines.append(f"  startup {start.startup + 1}, attempt {start.attempt}: {pairs}{end}")
     lines += [
         f"  {event.utc} {event.status.value} {event.reason}".rstrip() for event in reader.status_history(campaign_id)
     ]
