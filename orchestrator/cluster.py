@@ -15,10 +15,12 @@ import io
 import logging
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +93,10 @@ def connect(plan: LeasePlan) -> Iterator[Cluster]:
 
     # Where an actor dies Ray would print a page of advice into the progress display; the handle says it in a sentence.
     vars(worker)["_worker_logs_enabled"] = False
+    on_term = signal.getsignal(signal.SIGTERM)
     with _joined(plan.ray_address) if plan.ray_address else _started(plan) as address:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_term)  # Ray's handler exits with a code of its own
         try:
             yield Cluster(not plan.ray_address, address, environment)
         finally:
