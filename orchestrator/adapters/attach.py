@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from campaigns.errors import UsageError
+from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, ServerPlan
 from orchestrator.adapters.command import CommandServer
 from orchestrator.adapters.control import ask
@@ -34,7 +34,15 @@ class AttachedServer(CommandServer):
     def reset_cache(self, base_url: str) -> None:
         known = self._resets.get(base_url)
         for route in _RESETS if known is None else (known,) if known else ():
-            if ask(base_url, "POST", route)[0] == 200:
+            if _accepts(base_url, route):
                 self._resets[base_url] = route
                 return
         self._resets.setdefault(base_url, "")
+
+
+def _accepts(base_url: str, route: str) -> bool:
+    """A small server may drop the connection on a route that it does not know; a dead one shows in the next request."""
+    try:
+        return ask(base_url, "POST", route, {})[0] == 200
+    except ServerFailed:
+        return False

@@ -346,6 +346,13 @@ def test_attached_server_without_a_route_is_asked_once(service: Callable[..., Se
     assert len(server.asked) == 2
 
 
+def test_attached_server_that_drops_unknown_routes_is_measured(wire: Any) -> None:
+    server, attach = wire.serve([wire.CLOSE]), open_adapter("attach")
+    for _ in range(2):
+        attach.reset_cache(server.url)
+    assert len(server.requests) == 2
+
+
 # -- what answers add --------------------------------------------------------------------------------------------------
 
 
