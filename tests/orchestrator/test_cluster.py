@@ -29,10 +29,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAUNCHER_SAYS", "hello")
         patch.delenv("RAY_worker_niceness", raising=False)
-        before = set(os.environ)
+        names, on_term = set(os.environ), signal.getsignal(signal.SIGTERM)
         with connect(LeasePlan(inventory="simulated:eight")) as cluster:
+            assert signal.getsignal(signal.SIGTERM) is on_term  # Ray's own would end with a code of its own
             yield cluster
-        assert set(os.environ) == before
+        assert set(os.environ) == names
 
 
 @pytest.fixture
@@ -71,7 +72,6 @@ def test_every_device_is_a_resource_and_ray_counts_no_gpus(cluster: Cluster) -> 
     assert "GPU" not in resources
     assert cluster.private and cluster.environment["LAUNCHER_SAYS"] == "hello"
     assert "RAY_worker_niceness" not in cluster.environment
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # as it was before
 
 
 def test_a_startup_through_ray(cluster: Cluster, plan: CampaignPlan, tmp_path: Path) -> None:
