@@ -30,4 +30,16 @@ def _json(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
     return report_json(summary, reader.scores(summary.campaign.campaign_id))
 
 
-FORMATS: dict[str, Render] = {"md": _markdown, "json": _json}
+def _html(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
+    from results.html import html
+
+    return html(summary, reader, reader.scores(summary.campaign.campaign_id), all_quantiles=all_quantiles)
+
+
+def _csv(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
+    from results.report_csv import report_csv
+
+    return report_csv(summary)
+
+
+FORMATS: dict[str, Render] = {"md": _markdown, "json": _json, "html": _html, "csv": _csv}

@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0001"  # the newest revision in migrations/versions; a test compares the two
+REVISION = "0002"  # the newest revision in migrations/versions; a test compares the two
 
 metadata = MetaData()
 
@@ -304,4 +304,24 @@ decision = Table(
     *_required(Text, "utc", "subject", "decision", "by", "reason", "evidence_json"),
     _hash(),
     Index("decision_subject", "subject"),
+)
+
+baseline = Table(
+    "baseline",
+    metadata,
+    _id(),
+    *_required(Text, "utc", "name"),
+    _campaign(),
+    *_required(Text, "note"),
+    _hash(),
+    UniqueConstraint("name", "campaign_id", name="one_baseline_member"),
+)
+
+imported = Table(
+    "imported",
+    metadata,
+    _id(),
+    *_required(Text, "utc", "source"),
+    _campaign(),
+    _hash(),
 )

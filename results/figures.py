@@ -1,0 +1,195 @@
+"""Figures as matplotlib axes, from frames. Colours are placeholders that a page replaces by its own, light or dark.
+
+Arms differ in marker and line as well as in colour. Every function draws on the axes it is given and returns it, or
+None where there is nothing to draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from campaigns.statistics import percent
+from results.groups import Group
+
+# Each stands for a CSS variable; results.svg replaces them.
+INK, FAINT, CONTROL, CANDIDATE, BAND = "#010101", "#020202", "#030303", "#040404", "#050505"
+STYLE: dict[str, Mapping[str, Any]] = {
+    "control": {"color": CONTROL, "marker": "o", "linestyle": "-"},
+    "candidate": {"color": CANDIDATE, "marker": "^", "linestyle": "--"},
+}
+_MAX_GROUPS = 12
+
+Axes = Any  # matplotlib has no types; importing it takes a second that a Markdown report need not pay
+
+
+def startup_levels(ax: Axes, group: Group) -> Axes | None:
+    """Both arms' level in each startup, joined: what every startup says on its own."""
+    both = [
+        (group.control.startup_levels_ms.get(s), group.candidate.startup_levels_ms.get(s))
+        for s in group.judgement.startup_medians
+    ]
+    both = [(control, candidate) for control, candidate in both if control and candidate]
+    if not both:
+        return None
+    for control, candidate in both:
+        ax.plot([0, 1], [control, candidate], color=FAINT, linewidth=1, zorder=1)
+    ax.scatter([0] * len(both), [pair[0] for pair in both], color=CONTROL, marker="o", zorder=2, label="control")
+    ax.scatter([1] * len(both), [pair[1] for pair in both], color=CANDIDATE, marker="^", zorder=2, label="candidate")
+    ax.set_xticks([0, 1], ["control", "candidate"])
+    ax.set_xlim(-0.4, 1.4)
+    ax.set_ylabel("ms per round")
+    return ax
+
+
+def pair_effects(ax: Axes, group: Group, pairs: pd.DataFrame, level_column: str) -> Axes | None:
+    """Effect of every admissible pair by startup, the startup medians, and the noise band."""
+    timed = pairs[
+        pairs.admissible & pairs[f"control_{level_column}"].notna() & pairs[f"candidate_{level_column}"].notna()
+    ]
+    if timed.empty:
+        return None
+    effects = 100 * (timed[f"candidate_{level_column}"] / timed[f"control_{level_column}"] - 1)
+    jitter = np.linspace(-0.15, 0.15, len(timed)) if len(timed) > 1 else np.zeros(1)
+    first = timed.control_first.to_numpy(dtype=bool)
+    for mask, marker, label in ((first, "o", "control first"), (~first, "s", "candidate first")):
+        x = timed.startup.to_numpy()[mask] + 1 + jitter[mask]
+        ax.scatter(
+            x, effects.to_numpy()[mask], s=14, marker=marker, facecolors="none", edgecolors=CANDIDATE, label=label
+        )
+    medians = group.judgement.startup_medians
+    ax.scatter(
+        [s + 1 for s in medians], [percent(m) for m in medians.values()], marker="_", s=400, color=INK, label="median"
+    )
+    if group.judgement.floor is not None:
+        limit = percent(group.judgement.floor.value)
+        ax.axhspan(-limit, limit, color=BAND, zorder=0, label="noise band")
+    ax.axhline(0, color=FAINT, linewidth=1)
+    ax.set_xticks(sorted(s + 1 for s in medians))
+    ax.set_xlabel("startup")
+    ax.set_ylabel("effect, %")
+    ax.legend(ncols=2)
+    return ax
+
+
+def control_drift(ax: Axes, measured: pd.DataFrame, level_column: str) -> Axes | None:
+    """The unchanged arm over campaign time, relative to its own median per fixture: shown, never subtracted."""
+    control = measured[(measured.role == "control") & measured.admissible & measured[level_column].notna()]
+    if control.empty:
+        return None
+    relative = 100 * (
+        control[level_column] / control.groupby(["fixture", "seed"])[level_column].transform("median") - 1
+    )
+    order = np.arange(1, len(control) + 1)
+    ax.plot(order, relative, color=CONTROL, marker="o", markersize=3, linewidth=1)
+    borders = np.flatnonzero(np.diff(control.startup.to_numpy())) + 1.5
+    for border in borders:
+        ax.axvline(border, color=FAINT, linewidth=1, linestyle=":")
+    ax.axhline(0, color=FAINT, linewidth=1)
+    ax.set_xlabel("control request, in order of running (dotted: new startup)")
+    ax.set_ylabel("control level, % of its median")
+    return ax
+
+
+def round_ecdf(ax: Axes, rounds: pd.DataFrame, column: str) -> Axes | None:
+    """Share of single rounds that took at most so long, per arm."""
+    drawn = False
+    for role, rows in rounds[rounds[column].notna()].groupby("role"):
+        times = np.sort(rows[column].to_numpy(dtype=float)) * 1e-6
+        style = STYLE[str(role)]
+        ax.plot(
+            times,
+            np.arange(1, len(times) + 1) / len(times),
+            color=style["color"],
+            linestyle=style["linestyle"],
+            label=str(role),
+        )
+        drawn = True
+    if not drawn:
+        return None
+    ax.set_xlabel("ms of a single round")
+    ax.set_ylabel("share of rounds")
+    ax.legend()
+    return ax
+
+
+def round_by_context(ax: Axes, rounds: pd.DataFrame, column: str) -> Axes | None:
+    """Median round time by context position, in at most forty bins per arm."""
+    timed = rounds[rounds[column].notna() & rounds.context.notna()]
+    if timed.empty:
+        return None
+    edges = np.linspace(timed.context.min(), timed.context.max() + 1, 41)
+    for role, rows in timed.groupby("role"):
+        bins = np.digitize(rows.context, edges)
+        medians = rows[column].groupby(bins).median() * 1e-6
+        centres = [(edges[b - 1] + edges[b]) / 2 for b in medians.index]
+        ax.plot(centres, medians.to_numpy(), label=str(role), markersize=3, linewidth=1, **STYLE[str(role)])
+    ax.set_xlabel("tokens in context")
+    ax.set_ylabel("ms per round, median")
+    ax.legend()
+    return ax
+
+
+def acceptance(ax: Axes, group: Group) -> Axes | None:
+    """Rounds by the number of accepted drafts."""
+    arms = {"control": group.control.acceptance_histogram, "candidate": group.candidate.acceptance_histogram}
+    if not any(arms.values()):
+        return None
+    for shift, (role, histogram) in zip((-0.2, 0.2), arms.items(), strict=True):
+        total = sum(histogram) or 1
+        x = np.arange(len(histogram)) + shift
+        hatch = "" if role == "control" else "///"
+        ax.bar(x, [100 * n / total for n in histogram], 0.4, color=STYLE[role]["color"], hatch=hatch, label=role)
+    ax.set_xlabel("accepted drafts in a round")
+    ax.set_ylabel("rounds, %")
+    ax.legend()
+    return ax
+
+
+def timeline(axes: tuple[Axes, Axes], samples: pd.DataFrame) -> tuple[Axes, Axes] | None:
+    """SM clock above, power below, over the seconds of the campaign's own clock."""
+    known = samples[samples.sm_clock_mhz.notna() | samples.power_mw.notna()]
+    if known.empty:
+        return None
+    start = known.ns.min()
+    for index, (device, rows) in enumerate(known.groupby("device_uuid")):
+        marker = "o^sDv*PX"[index % 8]
+        seconds = (rows.ns - start) * 1e-9
+        for ax, values in zip(axes, (rows.sm_clock_mhz, rows.power_mw * 1e-3), strict=True):
+            ax.plot(seconds, values, color=CONTROL, marker=marker, markersize=3, linewidth=1, label=str(device)[-8:])
+    axes[0].set_ylabel("SM clock, MHz")
+    axes[1].set_ylabel("power, W")
+    axes[1].set_xlabel("s")
+    if known.device_uuid.nunique() > 1:
+        axes[0].legend(ncols=2)
+    return axes
+
+
+def trend(ax: Axes, effects: pd.DataFrame) -> Axes | None:
+    """Paired effects of one fixture over campaigns, each with the range of its startups."""
+    if effects.empty:
+        return None
+    x = np.arange(len(effects))
+    spread = [effects.effect_pct - effects.lowest_pct, effects.highest_pct - effects.effect_pct]
+    ax.errorbar(x, effects.effect_pct, yerr=spread, fmt="o", color=CANDIDATE, ecolor=FAINT, capsize=3)
+    ax.axhline(0, color=FAINT, linewidth=1)
+    ax.set_xticks(x, [str(utc)[:10] for utc in effects.created_utc], rotation=45, ha="right")
+    ax.set_ylabel("paired effect, %")
+    return ax
+
+
+def with_context(rounds: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
+    """Rounds with their arm and the context they started at: prompt, first tokens, and what earlier rounds emitted."""
+    about = requests.set_index("request_id")[["role", "prompt_tokens", "first_tokens"]]
+    joined = rounds.join(about, on="request_id")
+    emitted = joined.emitted.fillna(joined.client_tokens).astype(float)
+    before = emitted.groupby(joined.request_id).cumsum() - emitted
+    return joined.assign(context=joined.prompt_tokens + joined.first_tokens + before)
+
+
+def drawable(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """So many groups get figures of their own; a table has them all."""
+    return groups[:_MAX_GROUPS]

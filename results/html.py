@@ -1,0 +1,100 @@
+"""The report as one HTML file: no network, light and dark, phone and paper. Figures come from results.figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
+
+from campaigns.records import Score
+from results import cells, figures, frames
+from results.groups import excluded, grouped
+from results.markdown import all_tables, notes
+from results.reader import Reader
+from results.summary import Summary, is_aa
+from results.svg import svg
+
+_MAX_ROUNDS = 200_000  # read for figures; evenly over the requests
+_TEMPLATES = Path(__file__).with_name("templates")
+
+
+@dataclass(frozen=True)
+class Picture:
+    caption: str
+    svg: Markup
+
+
+def html(summary: Summary, reader: Reader, scores: Sequence[Score], *, all_quantiles: bool = False) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    control, candidate = (summary.plan[role]["name"] for role in ("control", "candidate"))
+    return environment.get_template("report.html").render(
+        title=f"{summary.campaign.name}: {candidate} against {control}",
+        summary=summary,
+        kind="A/A" if is_aa(summary) else "A/B",
+        verdict=cells.verdict(summary.judgement),
+        effect=cells.effect(summary.judgement.effect),
+        interval=cells.interval(summary.judgement),
+        floor=cells.floor(summary.judgement),
+        tables=list(all_tables(summary, scores, all_quantiles=all_quantiles)),
+        pictures=list(pictures(summary, reader)),
+        notes=list(notes(summary)),
+    )
+
+
+def pictures(summary: Summary, reader: Reader) -> Iterator[Picture]:
+    """Every figure that the campaign has data for."""
+    for caption, draw, rows in _drawings(summary, reader):
+        drawn = svg(draw, caption, rows=rows)
+        if drawn is not None:
+            yield Picture(caption, Markup(drawn))  # our own SVG, its texts escaped by matplotlib
+
+
+def _drawings(summary: Summary, reader: Reader) -> Iterator[tuple[str, Callable[[Any], Any], int]]:
+    campaign_id, column = summary.campaign.campaign_id, summary.source.level_column
+    requests = frames.requests(reader, campaign_id)
+    measured = frames.measured(requests)
+    pairs = excluded(frames.pairs(reader, campaign_id, requests), summary.failures)
+    by_group = grouped(pairs, summary.plan)
+    for group in figures.drawable(summary.groups):
+        rows = by_group[group.id]
+        yield f"{group.id}: startup medians", partial(figures.startup_levels, group=group), 1
+        yield (
+            f"{group.id}: pair effects",
+            partial(figures.pair_effects, group=group, pairs=rows, level_column=column),
+            1,
+        )
+    yield "Control drift over the campaign", partial(figures.control_drift, measured=measured, level_column=column), 1
+    yield from _round_drawings(summary, reader, measured)
+    for group in figures.drawable(summary.groups):
+        yield f"{group.id}: acceptance", partial(figures.acceptance, group=group), 1
+    samples = frames.samples(reader, campaign_id)
+    yield "Clock and power", partial(figures.timeline, samples=samples), 2
+
+
+def _round_drawings(
+    summary: Summary, reader: Reader, measured: pd.DataFrame
+) -> Iterator[tuple[str, Callable[[Any], Any], int]]:
+    column = f"{summary.source.round_prefix}_ns"
+    chosen = _chosen(measured[measured.admissible], f"n_{summary.source.round_prefix}_rounds")
+    rounds = figures.with_context(frames.rounds(reader, chosen), measured)
+    rounds = rounds[rounds.kind != 2]
+    scope, count = cells.scope_words(summary.source.round), len(chosen)
+    note = f"{scope}, {count} of {len(measured)} requests"
+    yield f"Round times ({note})", partial(figures.round_ecdf, rounds=rounds, column=column), 1
+    yield f"Round time by context ({note})", partial(figures.round_by_context, rounds=rounds, column=column), 1
+
+
+def _chosen(counted: pd.DataFrame, size_column: str) -> list[int]:
+    """Requests whose rounds are drawn: all, or evenly spread pairs of neighbours up to the limit."""
+    total = float(counted[size_column].sum())
+    step = max(1, int(-(-total // _MAX_ROUNDS)))
+    ids = counted.sort_values(["fixture", "seed", "startup", "repeat", "role"]).request_id.tolist()
+    return [int(request_id) for i, request_id in enumerate(ids) if (i // 2) % step == 0]

@@ -1,0 +1,66 @@
+"""matplotlib figures as SVG text for a page: its colours, its fonts, no dates, the same bytes for the same facts."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+from results.figures import BAND, CANDIDATE, CONTROL, FAINT, INK
+
+_VARIABLES = {
+    INK: "currentColor",
+    FAINT: "var(--faint)",
+    CONTROL: "var(--control)",
+    CANDIDATE: "var(--candidate)",
+    BAND: "var(--band)",
+}
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: it scales, is read aloud, and takes the page's font
+    "svg.hashsalt": "campaign",
+    "font.size": 10,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.formatter.useoffset": False,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "hatch.linewidth": 0.6,
+    "figure.constrained_layout.use": True,
+}
+
+
+def svg(draw: Callable[[Any], Any], label: str, *, rows: int = 1) -> str | None:
+    """What `draw` puts on fresh axes (a tuple of them where `rows` > 1); None where it draws nothing."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(4.6, 2.4 + 0.9 * rows), facecolor="none")
+        FigureCanvasSVG(figure)
+        axes = figure.subplots(rows, 1, sharex=True)
+        for ax in axes if rows > 1 else [axes]:
+            ax.set_facecolor("none")
+        if draw(tuple(axes) if rows > 1 else axes) is None:
+            return None
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, facecolor="none")
+    return _for_page(out.getvalue(), label)
+
+
+def _for_page(text: str, label: str) -> str:
+    text = text[text.index("<svg") :]
+    for placeholder, variable in _VARIABLES.items():
+        text = text.replace(placeholder, variable)
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    escaped = label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    return re.sub(
+        r'<svg [^>]*viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{escaped}">', text, count=1
+    )

@@ -1,0 +1,101 @@
+"""Every released revision opens: migrated in place by the writer, in a copy by the reader; a newer one is refused."""
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
+
+from campaigns.errors import IdentityMismatch
+from results import schema
+from results.migrate import MIGRATIONS
+from results.reader import Reader
+from results.report import render
+from results.store import Store
+from results.verify import Tally, verify
+
+STORES = Path(__file__).with_name("stores")
+SCRIPTS = ScriptDirectory(str(MIGRATIONS))
+REVISIONS = sorted(script.revision for script in SCRIPTS.walk_revisions())
+
+
+def test_the_code_knows_the_newest_revision():
+    assert SCRIPTS.get_current_head() == schema.REVISION
+
+
+def test_there_is_a_store_of_every_released_revision():
+    assert sorted(path.stem for path in STORES.glob("*.sqlite")) == REVISIONS
+
+
+def test_migrations_build_what_the_schema_says(tmp_path):
+    path = tmp_path / "store.sqlite"
+    Store.open(path).close()
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+    engine.dispose()
+
+
+@pytest.fixture(params=REVISIONS)
+def old(request, tmp_path):
+    path = tmp_path / "store.sqlite"
+    shutil.copy(STORES / f"{request.param}.sqlite", path)
+    return path
+
+
+def test_a_reader_opens_it_and_changes_nothing(old):
+    before = old.read_bytes()
+    with Reader.open(old) as reader:
+        campaign_id = reader.resolve("last")
+        assert "30 exact" not in render(reader, campaign_id, "md")
+        assert len(reader.recorded(campaign_id).pairs) == 12
+    assert old.read_bytes() == before
+    assert sorted(p.name for p in old.parent.iterdir()) == ["store.sqlite"]
+
+
+def test_the_writer_migrates_it_and_keeps_a_copy(old):
+    found = sqlite3.connect(old).execute("SELECT version_num FROM alembic_version").fetchone()[0]
+    Store.open(old).close()
+    assert sqlite3.connect(old).execute("SELECT version_num FROM alembic_version").fetchone() == (schema.REVISION,)
+    copy = old.with_name(f"store.sqlite.{found}.bak")
+    assert copy.exists() == (found != schema.REVISION)
+    if copy.exists():
+        with Reader.open(copy) as reader:
+            assert len(reader.recorded(reader.resolve("last")).pairs) == 12
+    with Reader.open(old) as reader:
+        assert list(verify(reader, reader.resolve("last"), Tally())) == []  # old hashes hold in the new schema
+
+
+def test_a_newer_revision_is_refused_by_both_and_left_alone(tmp_path):
+    path = tmp_path / "store.sqlite"
+    Store.open(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+    for opener in (Reader.open, Store.open):
+        with pytest.raises(IdentityMismatch, match=r"revision 9999, this version knows \d+ and older"):
+            opener(path)
+    assert path.read_bytes() == before
+
+
+def test_a_failed_migration_leaves_the_old_store(old, monkeypatch):
+    found = sqlite3.connect(old).execute("SELECT version_num FROM alembic_version").fetchone()[0]
+    if found == schema.REVISION:
+        pytest.skip("nothing to migrate")
+    from alembic import op
+
+    def refuse(*args, **kwargs):
+        raise RuntimeError("half way")
+
+    monkeypatch.setattr(op, "execute", refuse)
+    with pytest.raises(RuntimeError, match="half way"):
+        Store.open(old)
+    connection = sqlite3.connect(old)
+    assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == (found,)
+    assert not connection.execute("SELECT name FROM sqlite_master WHERE name = 'baseline'").fetchall()
