@@ -1,8 +1,8 @@
 """What device samples say about a request: joined by time, judged by fixed rules before anyone looks at the arms. Pure.
 
 A hardware or thermal slowdown, and a process that is not the server's, exclude the request they touch. A power cap is
-how these devices work under load and excludes nothing. A clock that differs by more than 1 % between the two requests
-of a pair marks the pair. CPU hosts are not judged: their clocks move all the time.
+how these devices work under load and excludes nothing. Only devices that report event bits (GPUs) give a request its
+clocks: those of a CPU host move all the time, and stay in the samples.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from campaigns.records import DeviceSample, Reason, Request
 # Bits of NVML's clock event reasons (nvml.h).
 POWER_CAP = 0x04
 SLOWDOWN = 0x08 | 0x20 | 0x40 | 0x80  # hardware, software thermal, hardware thermal, power brake
-CLOCK_TOLERANCE = 0.01
 
 
 def with_samples(request: Request, samples: Sequence[DeviceSample]) -> Request:
@@ -27,8 +26,9 @@ def with_samples(request: Request, samples: Sequence[DeviceSample]) -> Request:
     A request so short that no sample fell into it keeps None: nobody looked.
     """
     during = [sample for sample in samples if request.send_ns <= sample.ns <= request.end_ns]
-    clocks = [sample.sm_clock_mhz for sample in during if sample.sm_clock_mhz is not None]
-    bits = [sample.throttle_bits for sample in during if sample.throttle_bits is not None]
+    judged = [sample for sample in during if sample.throttle_bits is not None]
+    clocks = [sample.sm_clock_mhz for sample in judged if sample.sm_clock_mhz is not None]
+    bits = [sample.throttle_bits for sample in judged if sample.throttle_bits is not None]
     found = tuple(_reasons(during))
     return dataclasses.replace(
         request,
@@ -47,11 +47,3 @@ def _reasons(samples: Sequence[DeviceSample]) -> list[Reason]:
     if any(sample.foreign_pids for sample in samples):
         found.append(Reason.FOREIGN_PROCESS)
     return found
-
-
-def clocks_differ(control: Request, candidate: Request) -> bool:
-    """Whether the pair deserves `clock-mismatch`. Only devices that report event bits (GPUs) are compared."""
-    one, other = control.median_sm_clock_mhz, candidate.median_sm_clock_mhz
-    if one is None or other is None or control.throttle_bits is None or candidate.throttle_bits is None:
-        return False
-    return abs(one - other) > CLOCK_TOLERANCE * max(one, other)
