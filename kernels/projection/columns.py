@@ -37,14 +37,18 @@ def guard(problem: Problem) -> Refusal | None:
 
 def run(x: torch.Tensor, weight: Weight, tile: int) -> torch.Tensor:
     """`x` [M, K], weight [N, K] -> [M, N] in the dtype of `x`, `tile` output columns at a time."""
-    rows, (n, w) = x.float()[:, None, :], (weight.n, weight.dequantised())
-    out = rows.new_empty(x.shape[0], n)
-    for first in range(0, n, tile):
-        columns = w[first : first + tile].float()
-        short = -columns.shape[0] % LANES
-        products = rows.new_zeros(x.shape[0], columns.shape[0] + short, x.shape[1])
-        products[:, : columns.shape[0]] = rows * columns
-        out[:, first : first + tile] = products.sum(-1)[:, : columns.shape[0]]
+    import torch  # on first use, so that listing schedules does not load it
+
+    (m, k), n, w = x.shape, weight.n, weight.dequantised()
+    rows, out = x.float()[:, None, :], x.new_empty(m, n, dtype=torch.float32)
+    width = min(tile, -(-n // LANES) * LANES)
+    products = rows.new_zeros(m, width, k)
+    for first in range(0, n, width):
+        columns = w[first : first + width].float()
+        count = columns.shape[0]
+        padded = products[:, : -(-count // LANES) * LANES]
+        torch.mul(rows, columns, out=padded[:, :count])
+        out[:, first : first + count] = padded.sum(-1)[:, :count]
     return out.to(x.dtype)
 
 

@@ -1,0 +1,137 @@
+"""The CPU schedules against each other: `python -m benchmarks.kernels_cpu [--pairs N] [--out FILE]`.
+
+Every figure is a ratio of two schedules that alternated in this one run, with the 95 % interval of its median; the
+milliseconds beside it are of this host and compare with nothing else. Shapes are those of the shipped checkpoints'
+verification (eight rows), and two larger ones. The last table shows what selection's fallback costs: nothing where no
+tie is split, one row's scan where one is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from kernels import bench
+from kernels.cases import attention, gdn, projection, selection
+from kernels.cases.trial import Case
+from kernels.operators import operator
+from kernels.selection import split_rows, support
+
+ROWS = 8
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """`layers` distinct buffers of one problem, run by both schedules."""
+
+    operator: str
+    control: str
+    candidate: str
+    case: Case
+    layers: int
+
+
+def projections(shapes: tuple[tuple[int, int], ...], form: str = "float32") -> list[Case]:
+    return [projection.case(ROWS, n, k, "float32", form) for n, k in shapes]
+
+
+# (N, K) of one layer's fused projections and the head: hidden 64 and hidden 192.
+FIRST = ((320, 64), (64, 160), (208, 64), (640, 64))
+NANO = ((1024, 192), (192, 512), (528, 192), (2560, 192))
+ATTENTION = (attention.Shape(8, 200, 8, 4, 32), attention.Shape(8, 1000, 8, 4, 32))
+FP8 = attention.Shape(8, 1000, 6, 1, 256, kv_dtype="float8_e4m3fn")
+GDN = (gdn.Shape(8, 4, 8, 32, 32), gdn.Shape(8, 4, 12, 128, 128))
+
+
+def pairings() -> Iterator[Pairing]:
+    for case in projections(FIRST + NANO):
+        yield Pairing("projection", "columns-32", "columns-128", case, 4)
+    for case in [*projections(FIRST + NANO), *projections(NANO, "nvfp4")]:
+        yield Pairing("projection", "cpu-dot", "cpu-tile", case, 8)
+    for shape in (*ATTENTION, FP8):
+        yield Pairing("attention", "cpu-scalar", "cpu-grouped", attention.case(shape), 4)
+    for shape in GDN:
+        yield Pairing("gdn", "cpu-bv2", "cpu-bv8", gdn.case(shape), 6)
+        yield Pairing("gdn", "cpu-bv8", "cpu-bv32", gdn.case(shape), 6)
+    for vocab in (2560, 248320):
+        yield Pairing("selection", "cpu-scan", "cpu-scan32", selection.case(ROWS, vocab, 20), 2)
+        yield Pairing("selection", "sort", "cpu-scan32", selection.case(ROWS, vocab, 20), 2)
+
+
+def measure(pairing: Pairing, pairs: int) -> bench.Comparison | None:
+    op = operator(pairing.operator)
+    control, candidate = (op.schedule(name) for name in (pairing.control, pairing.candidate))
+    problem = pairing.case.make("cpu").problem
+    if control.guard(problem) or candidate.guard(problem):
+        return None
+    return bench.compare(pairing.case, pairing.layers, control, candidate, pairs)
+
+
+def timed_ms(work: Callable[[], object], repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter_ns()
+        work()
+        times.append((time.perf_counter_ns() - begin) / 1e6)
+    return median(times)
+
+
+def fallback(vocab: int, k: int, repeats: int) -> dict[str, float | int]:
+    """What the split-tie test costs when it finds nothing, and when it finds one row."""
+    run = operator("selection").schedule("cpu-scan32").run
+    plain = torch.randn(ROWS, vocab, generator=torch.Generator().manual_seed(1))
+    tied = plain.clone()
+    threshold = float(run(plain, k).values[3, k - 1])
+    tied[3, :2] = threshold  # the cut at k now splits a tie in row 3
+
+    def resolve(logits: torch.Tensor) -> int:
+        found = run(logits, k)
+        rows = split_rows(found)
+        for row in rows:
+            support(logits[row], float(found.values[row, k - 1]))
+        return len(rows)
+
+    assert (resolve(plain), resolve(tied)) == (0, 1)
+    return {
+        "vocab": vocab,
+        "selection_alone_ms": timed_ms(lambda: run(plain, k), repeats),
+        "with_test_no_split_ms": timed_ms(lambda: resolve(plain), repeats),
+        "with_test_one_split_ms": timed_ms(lambda: resolve(tied), repeats),
+        "every_row_whole_ms": timed_ms(lambda: plain.sort(dim=-1, descending=True, stable=True), max(3, repeats // 10)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels_cpu", description="Compare CPU schedules.")
+    parser.add_argument("--pairs", type=int, default=41)
+    parser.add_argument("--threads", type=int, default=1, help="torch's threads; native schedules use one")
+    parser.add_argument("--out", type=Path, help="also write one JSON line a figure")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    found = [(p.operator, c) for p in pairings() if (c := measure(p, options.pairs))]
+    slow = [fallback(vocab, 20, options.pairs) for vocab in (2560, 248320)]
+    print("| operator | problem | control | candidate | control ms | candidate ms | candidate / control |")
+    print("|---|---|---|---|---:|---:|---|")
+    for name, c in found:
+        ratio = f"{c.ratio:.3f} [{c.ratio_low:.3f}, {c.ratio_high:.3f}]"
+        times = f"{c.control_ms:.3f} | {c.candidate_ms:.3f}"
+        print(f"| {name} | {c.layers} x {c.problem} | {c.control} | {c.candidate} | {times} | {ratio} |")
+    print("\n| vocabulary | selection | and the tie test, no tie split | one row split | whole rows sorted |")
+    print("|---:|---:|---:|---:|---:|")
+    for row in slow:
+        figures = (f"{value:.3f} ms" if isinstance(value, float) else str(value) for value in row.values())
+        print(f"| {' | '.join(figures)} |")
+    if options.out:
+        lines = [json.dumps({"operator": name, **asdict(c)}) for name, c in found] + [json.dumps(row) for row in slow]
+        options.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
