@@ -16,7 +16,7 @@ def read(sources: Sequence[Source], templates: Mapping[str, str], name: str = "g
 
 def _case(source: Source, index: int, templates: Mapping[str, str], name: str) -> Case:
     question, solution = source.need(index, "question", "answer")
-    marker, _, number = solution.rpartition("#### ")
+    _, marker, number = solution.rpartition("#### ")
     if not marker:
         raise UsageError(f"{source.name}, record {index}: the answer has no line '#### NUMBER'")
     return Case(

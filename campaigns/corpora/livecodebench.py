@@ -36,10 +36,14 @@ from builtins import *
 inf = float("inf")
 sys.setrecursionlimit(50_000)
 """
+# Tuples count as lists. The official runner compares exactly and so refuses 7/6 where 1.16667 is wanted and the
+# problem accepts 1e-5; numbers with a fraction are compared as such problems say.
 SAME = """def _same(out, exp):
-    def plain(value):
-        return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
-    return plain(out) == plain(exp)
+    if isinstance(exp, (list, tuple)):
+        return isinstance(out, (list, tuple)) and len(out) == len(exp) and all(map(_same, out, exp))
+    if isinstance(exp, float):
+        return type(out) in (int, float) and abs(out - exp) <= 1e-5
+    return out == exp
 """
 
 

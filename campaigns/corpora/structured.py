@@ -18,8 +18,6 @@ from campaigns.errors import UsageError
 
 KINDS = ("json-object", "json-schema", "one-tool", "parallel-tools")
 Pools = dict[str, list[Case]]
-# Its instances need a format checker that jsonschema does not have.
-UNUSABLE_SCHEMAS = {"JsonSchemaStore---artifacthub-repo.json"}
 _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
 
@@ -54,8 +52,6 @@ def _own(source: Source, name: str) -> Iterable[tuple[str, Case]]:
 
 def _schemas(files: Sequence[Path], templates: Mapping[str, str], name: str) -> Iterable[tuple[str, Case]]:
     for path in files:
-        if path.name in UNUSABLE_SCHEMAS:
-            continue
         source = Source.open(path)
         (schema,) = source.need(0, "schema")
         message = {"role": "user", "content": render(templates, "json-schema", schema=compact_json(schema))}

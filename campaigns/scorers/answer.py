@@ -34,8 +34,9 @@ def score_answer(scorer: str, wanted: str, answer: Answer, equal: Equivalence) -
         return Verdict(scorer, Judged.CAPPED, details)
     if given is None:
         return Verdict(scorer, Judged.FAILED, details | {"reason": "no final answer"})
+    said = Equal.YES if wanted.strip() == given else equal(wanted, given)
     outcomes = {Equal.YES: Judged.PASSED, Equal.NO: Judged.FAILED, Equal.TIMEOUT: Judged.TIMEOUT}
-    return Verdict(scorer, outcomes.get(equal(wanted, given), Judged.ERROR), details)
+    return Verdict(scorer, outcomes.get(said, Judged.ERROR), details)
 
 
 def final_answer(text: str) -> str | None:

@@ -11,8 +11,9 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -45,6 +46,7 @@ class Bench:
 
 
 def main(job: Mapping[str, Any], result_fd: int) -> int:
+    sys.path += job["paths"]  # tests may import what answers may import
     limits, program = job["limits"], job["program"]
     interpreter = Interpreter(job["python"], tuple(job["paths"]), limits["cpu_s"])
     bench = Bench(result_fd, interpreter, time.monotonic() + limits["wall_s"], limits["output_bytes"])
@@ -103,28 +105,33 @@ def _empty_folder() -> None:
 
 def _run_steps(bench: Bench, program: Mapping[str, Any], source: str) -> None:
     """One candidate process for the whole set; when it is gone, the steps that are left were not run."""
-    steps = program["steps"]
     names: dict[str, Any] = {"__name__": _TESTS}
     exec(compile(program["prelude"], "prelude", "exec"), names)
     with Candidate(bench.interpreter, bench.deadline, own_classes(names, _TESTS)) as candidate:
-        try:
-            candidate.load(program["prelude"], source)
-            names.update({name: candidate.bind(expression) for name, expression in program["bind"].items()})
-            exec(compile(program["setup"], "setup", "exec"), names)
-        except BaseException as error:  # tests may raise anything
-            bench.report(*_verdict(error, candidate))
-            steps = steps[1:]
+        started = _attempt(candidate, lambda: _bring_up(program, source, names, candidate))
+        if started[0] != "passed":
+            bench.report(*started)
             candidate.stop()
-        for step in steps:
+        for step in program["steps"][started[0] != "passed" :]:
             bench.report(*_run_step(step, names, candidate))
+
+
+def _bring_up(program: Mapping[str, Any], source: str, names: dict[str, Any], candidate: Candidate) -> None:
+    candidate.load(program["prelude"], source)
+    names.update({name: candidate.bind(expression) for name, expression in program["bind"].items()})
+    exec(compile(program["setup"], "setup", "exec"), names)
 
 
 def _run_step(step: str, names: dict[str, Any], candidate: Candidate) -> tuple[str, str]:
     if candidate.stopped:
         return "not-run", ""
+    return _attempt(candidate, lambda: exec(compile(step, "test", "exec"), names))
+
+
+def _attempt(candidate: Candidate, act: Callable[[], None]) -> tuple[str, str]:
     try:
-        exec(compile(step, "test", "exec"), names)
-    except BaseException as error:
+        act()
+    except BaseException as error:  # tests may raise anything, SystemExit too
         return _verdict(error, candidate)
     return "passed", ""
 

@@ -330,6 +330,12 @@ def _public_python() -> str:
     return next((p for p in ("/usr/bin/python3.12", "/usr/bin/python3.11") if Path(p).exists()), sys.executable)
 
 
+def test_packages_of_this_environment_can_be_imported_on_both_sides(box: Sandbox) -> None:
+    source = "import numpy\ndef f(x):\n    return numpy.float64(x)\n"
+    setup = "import numpy as np"
+    assert steps(box, source, "assert np.allclose(f(0.5), 0.5 + 1e-9)", setup=setup).passed
+
+
 def test_weak_mode_is_named_and_still_limited() -> None:
     weak = Sandbox(Mode.WEAK, python=_public_python())
     if weak.refusal():

@@ -1,0 +1,368 @@
+"""Readers, selection and freezing, on small files of our own in the published formats."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import pickle
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaigns.corpora import gsm8k, humaneval, livecodebench, manifest, math500, mbpp, structured
+from campaigns.corpora.embedded import FOLDER, embedded
+from campaigns.corpora.freezing import Recipe, freeze
+from campaigns.corpora.private_tests import unpack
+from campaigns.corpora.selection import Selecting, Selection
+from campaigns.corpora.source import Source
+from campaigns.corpora.templates import DEFAULT, read_templates
+from campaigns.errors import IdentityMismatch, UsageError
+
+
+def jsonl(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def words(*answers: str) -> list[dict[str, str]]:
+    return [{"question": f"Question {n}?", "answer": f"It is so.\n#### {a}"} for n, a in enumerate(answers)]
+
+
+def own_sources(**replaced: Path) -> dict[str, tuple[Path, ...]]:
+    names = ("gsm8k", "math500", "humaneval", "humanevalplus", "mbpp", "mbppplus", "livecodebench", "structured")
+    return {name: (replaced.get(name, FOLDER / f"{name}.jsonl"),) for name in names}
+
+
+def test_the_embedded_corpus_has_the_public_mix() -> None:
+    counts = embedded().counts()
+    assert list(counts.values()) == [32, 32, 32, 32, 16, 4] and len(embedded().cases) == 148
+    assert all(name.startswith("builtin-") for name in counts)
+    forms = [c.response_format["type"] for c in embedded().cases if c.response_format]
+    calls = [len(c.answer["calls"]) for c in embedded().cases if c.tools]
+    assert forms == ["json_object", "json_schema"] and calls == [1, 2]
+
+
+def test_freezing_twice_gives_equal_bytes(tmp_path: Path) -> None:
+    one, two = freeze(Recipe(own_sources())), freeze(Recipe(own_sources()))
+    assert one.content == two.content
+    renamed = tmp_path / "another-name.jsonl"
+    renamed.write_bytes((FOLDER / "gsm8k.jsonl").read_bytes())
+    assert freeze(Recipe(own_sources(gsm8k=renamed))).content == one.content, "file names must not be hashed"
+    first, _ = manifest.write(one, "first", tmp_path / "a")
+    second, told = manifest.write(two, "second", tmp_path / "b")
+    assert first.name == second.name == f"{one.sha256}.jsonl"
+    assert manifest.read(told) == one and json.loads(told.read_text())["corpus_sha256"] == one.sha256
+
+
+def test_the_shuffle_is_the_published_one(tmp_path: Path) -> None:
+    source = jsonl(tmp_path / "t.jsonl", *words(*map(str, range(50))))
+    indices = list(range(50))
+    random.Random(42).shuffle(indices)
+    corpus = freeze(Recipe({"gsm8k": [source]}, mix={"gsm8k": 5}))
+    assert [case.record_index for case in corpus.cases] == indices[:5]
+    assert corpus.header["order"] == "shuffle42" and "Random(42)" in corpus.header["rule"]
+
+
+@pytest.mark.parametrize(
+    ("selection", "wanted"),
+    [
+        (Selection(Selecting.SEQUENTIAL), ["gsm8k/0", "gsm8k/1"]),
+        (Selection(Selecting.IDS, ("gsm8k/3", "gsm8k/1", "gsm8k/0")), ["gsm8k/3", "gsm8k/1", "gsm8k/0"]),
+    ],
+)
+def test_other_selections(tmp_path: Path, selection: Selection, wanted: list[str]) -> None:
+    source = jsonl(tmp_path / "t.jsonl", *words("1", "2", "3", "4"))
+    corpus = freeze(Recipe({"gsm8k": [source]}, mix={"gsm8k": 2}, selection=selection))
+    assert [case.id for case in corpus.cases] == wanted
+
+
+def test_eligible_only_leaves_out_what_one_denominator_does_not_count() -> None:
+    recipe = Recipe(own_sources(), mix={"mbpp": 30}, selection=Selection(Selecting.ELIGIBLE_ONLY))
+    assert all(case.eligible for case in freeze(recipe).cases)
+    everything = freeze(Recipe(own_sources(), mix={"mbpp": 32}))
+    assert sum(not case.eligible for case in everything.cases) == 2
+
+
+@pytest.mark.parametrize(
+    ("recipe", "sentence"),
+    [
+        (Recipe({"gsm8k": [FOLDER / "gsm8k.jsonl"]}), "no source for 32 cases of math500"),
+        (Recipe({"gsm8k": [FOLDER / "gsm8k.jsonl"]}, mix={"gsm8k": 33}), "33 cases wanted, the pool .* has 32"),
+        (Recipe({"gsm8k": [FOLDER / "mbpp.jsonl"]}, mix={"gsm8k": 1}), "field 'question' is missing"),
+        (Recipe({"gsm8k": [FOLDER / "nothing"]}, mix={"gsm8k": 1}), "cannot be read"),
+        (Recipe({"gsm8k": [FOLDER / "gsm8k.jsonl"] * 2}, mix={"gsm8k": 64}), "occurs twice"),
+        (
+            Recipe({"gsm8k": [FOLDER / "gsm8k.jsonl"]}, {"gsm8k": 1}, Selection(Selecting.IDS, ("gsm8k/99",))),
+            "no source has a case of this id",
+        ),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_is_refused(recipe: Recipe, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        freeze(recipe)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("form", ["lines", "list"])
+def test_sources_in_every_published_form(tmp_path: Path, form: str, packed: bool) -> None:
+    rows = words("1,234", "5")
+    text = json.dumps(rows) if form == "list" else "".join(json.dumps(row) + "\n" for row in rows)
+    path = tmp_path / "data"
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    cases = gsm8k.read([Source.open(path)], DEFAULT)
+    assert [case.answer for case in cases] == ["1234", "5"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "holds no record"),
+        (b"{}\n[1]\n", "record 1: a JSON object was expected"),
+        (b"{}\n{\n", "line 2: no JSON"),
+        (b"\xff\xfe", "not UTF-8"),
+        (gzip.compress(b"{}")[:-6], "damaged gzip"),
+    ],
+)
+def test_damaged_sources_are_named(tmp_path: Path, content: bytes, sentence: str) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=sentence):
+        Source.open(path)
+
+
+def test_line_separators_inside_records_do_not_split_them(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_text(json.dumps(words("1")[0] | {"question": "one\u2028two"}, ensure_ascii=False) + "\n", "utf-8")
+    assert len(Source.open(path).records) == 1
+
+
+def test_every_change_of_a_frozen_file_is_noticed(tmp_path: Path) -> None:
+    path, told = manifest.write(embedded(), "own", tmp_path)
+    assert manifest.load("file", str(told)).sha256 == embedded().sha256
+    content = path.read_bytes()
+    changes = {
+        "answer": content.replace(b'"answer":"15"', b'"answer":"16"', 1),
+        "case left out": b"\n".join(content.split(b"\n")[:5] + content.split(b"\n")[6:]),
+        "header": content.replace(b"sequential", b"shuffle42", 1),
+        "bytes": content.replace(b'":', b'": ', 1),
+        "cut": content[:-20],
+    }
+    for what, changed in changes.items():
+        assert changed != content, what
+        path.write_bytes(changed)
+        with pytest.raises(IdentityMismatch):
+            manifest.read(path)
+        with pytest.raises(IdentityMismatch):
+            manifest.read(told)
+    path.write_bytes(content)
+    told.write_text(told.read_text().replace("builtin-gsm8k/7", "builtin-gsm8k/8"))
+    with pytest.raises(IdentityMismatch, match="freeze again"):
+        manifest.read(told)
+
+
+def test_differences_are_named(tmp_path: Path) -> None:
+    rows = words("1", "2", "3")
+    recipe = {"mix": {"gsm8k": 3}, "selection": Selection(Selecting.SEQUENTIAL)}
+    one = freeze(Recipe({"gsm8k": [jsonl(tmp_path / "a", *rows)]}, **recipe))
+    rows[1]["answer"] = "#### 7"
+    two = freeze(Recipe({"gsm8k": [jsonl(tmp_path / "b", *rows)]}, **recipe))
+    assert list(manifest.differences(one, one)) == []
+    lines = list(manifest.differences(one, two))
+    assert any(line.startswith("changed: gsm8k/1: ") and "answer" in line for line in lines)
+
+
+def test_the_prompt_on_the_wire_keeps_the_order_of_keys() -> None:
+    fixtures = {f.id: f for f in embedded().fixtures((0, 1), 64)}
+    body = fixtures["builtin-structured/own/json-schema"].body
+    schema = json.loads(body)["response_format"]["json_schema"]["schema"]
+    assert list(schema["properties"]) == ["customer", "item", "colour", "count", "delivery"]
+    fixture = fixtures["builtin-gsm8k/0"]
+    assert fixture.seeds == (0, 1) and fixture.max_tokens == 64 and fixture.dataset == "builtin-gsm8k"
+
+
+def test_math500_and_templates(tmp_path: Path) -> None:
+    source = jsonl(tmp_path / "m", {"problem": "What is ${1,2}$?", "answer": "\\{1,2\\}"})
+    (case,) = math500.read([Source.open(source)], DEFAULT)
+    assert "${1,2}$" in case.messages[0]["content"] and "\\boxed{}" in case.messages[0]["content"]
+    own = tmp_path / "t.json"
+    own.write_text(json.dumps({"math500": "Solve: {problem}"}))
+    (case,) = math500.read([Source.open(source)], read_templates(own))
+    assert case.messages[0]["content"] == "Solve: What is ${1,2}$?"
+    own.write_text(json.dumps({"math": "x"}))
+    with pytest.raises(UsageError, match="unknown template 'math'"):
+        read_templates(own)
+
+
+def test_evalplus_files_without_results_are_refused(tmp_path: Path) -> None:
+    raw = Source.open(jsonl(tmp_path / "p", {"task_id": "HumanEval/0", "plus_input": []}))
+    base = Source.open(FOLDER / "humaneval.jsonl")
+    with pytest.raises(UsageError, match="OriginFmt"):
+        humaneval.read([base], [raw], DEFAULT)
+    with pytest.raises(UsageError, match="OriginFmt"):
+        mbpp.read([Source.open(FOLDER / "mbpp.jsonl")], [raw], DEFAULT)
+
+
+def test_known_bad_enhanced_items_are_ineligible(tmp_path: Path) -> None:
+    row = json.loads((FOLDER / "humaneval.jsonl").read_text().split("\n")[0])
+    rows = [row | {"task_id": f"HumanEval/{n}"} for n in (31, 32, 33)]
+    base = Source.open(jsonl(tmp_path / "b", *rows))
+    plus = Source.open(jsonl(tmp_path / "p", *rows[:2]))
+    reasons = [case.tests[1].ineligible for case in humaneval.read([base], [plus], DEFAULT)]
+    assert reasons[0] == "" and "TypeError" in reasons[1] and "no test" in reasons[2]
+
+
+def test_mbpp_takes_the_test_split_and_its_own_names(tmp_path: Path) -> None:
+    row = {
+        "text": "Write a function.",
+        "code": "class Node: pass\ndef f(x):\n    def g(): pass\n    return x\n",
+        "test_setup_code": "n = Node()",
+        "test_list": ["assert f(n) == n"],
+    }
+    rows = [row | {"task_id": n} for n in (10, 11, 510, 511)]
+    cases = mbpp.read([Source.open(jsonl(tmp_path / "m", *rows))], [], DEFAULT)
+    assert [case.id for case in cases] == ["mbpp/11", "mbpp/510"]
+    assert cases[0].tests[0].program["bind"] == {"Node": "Node", "f": "f"}
+
+
+def problem(**changes: Any) -> dict[str, Any]:
+    public = [{"input": "1", "output": "2", "testtype": "stdin"}]
+    base = {"question_id": "q1", "question_title": "slug", "question_content": "Do it.", "starter_code": ""}
+    return {**base, "public_test_cases": json.dumps(public), "metadata": "{}", "platform": "atcoder", **changes}
+
+
+def packed_tests(value: Any) -> str:
+    return base64.b64encode(zlib.compress(pickle.dumps(value))).decode()
+
+
+def test_the_official_release_with_packed_private_tests(tmp_path: Path) -> None:
+    private = json.dumps([{"input": "3", "output": "4", "testtype": "stdin"}])
+    source = Source.open(jsonl(tmp_path / "l", problem(private_test_cases=packed_tests(private))))
+    (case,) = livecodebench.read([source], DEFAULT)
+    assert [tests.name for tests in case.tests] == ["livecodebench"]
+    assert case.tests[0].program["tests"] == [{"input": "1", "output": "2"}, {"input": "3", "output": "4"}]
+
+
+def test_without_private_tests_the_score_has_another_name(tmp_path: Path) -> None:
+    hidden = {"task_id": "slug", "prompt": "x = 1\n", "test": "def check(candidate): pass", "entry_point": "f"}
+    sources = [Source.open(jsonl(tmp_path / n, row)) for n, row in (("l", problem()), ("h", hidden))]
+    (case,) = livecodebench.read(sources, DEFAULT)
+    assert [tests.name for tests in case.tests] == ["livecodebench-public", "leetcodedataset"]
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "same"),
+    [
+        (7 / 6, 1.16667, True),
+        (1, 1.0, True),
+        (1.1668, 1.16667, False),
+        (True, 1.0, False),
+        ((1, 2), [1, 2], True),
+        ([1.5, [2]], [1.500001, [2]], True),
+        ([1], [1, 2], False),
+        ("ab", ["a", "b"], False),
+        (None, [], False),
+    ],
+)
+def test_functional_results_are_compared_as_the_problems_say(given: Any, wanted: Any, same: bool) -> None:
+    names: dict[str, Any] = {}
+    exec(livecodebench.SAME, names)
+    assert names["_same"](given, wanted) is same
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return (print, ("owned",))
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (packed_tests(Evil()), "asks for builtins.print"),
+        (packed_tests(Path("x")), "no class is allowed"),
+        (packed_tests([1, 2]), "hold no JSON"),
+        (packed_tests("[1]"), "no list of input and output"),
+        ("%%%", "damaged"),
+        (base64.b64encode(zlib.compress(bytes(range(256)))[:-40]).decode(), "cut short|damaged"),
+        (base64.b64encode(zlib.compress(b"cos\nsystem\n(S'true'\ntR.")).decode(), "asks for os.system"),
+    ],
+)
+def test_pickles_that_reach_for_classes_are_refused(
+    value: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        unpack("file, record 0", value)
+    assert "owned" not in capsys.readouterr().out
+
+
+def test_persistent_objects_are_refused() -> None:
+    buffer = io.BytesIO()
+
+    class Lender(pickle.Pickler):
+        def persistent_id(self, obj: Any) -> Any:
+            return "x" if obj == "lent" else None
+
+    Lender(buffer).dump(["lent"])
+    with pytest.raises(UsageError, match="persistent object"):
+        unpack("here", base64.b64encode(zlib.compress(buffer.getvalue())).decode())
+
+
+def function_calling(folder: Path) -> Path:
+    tool = {
+        "name": "music.play",
+        "description": "Plays.",
+        "parameters": {
+            "type": "dict",
+            "properties": {
+                "volume": {"type": "float"},
+                "type": {"type": "string", "enum": ["dict"]},
+                "extra": {"type": "array", "items": {"type": "tuple", "items": {"type": "any"}}},
+            },
+            "required": ["volume"],
+        },
+    }
+    answers = [{"music.play": {"volume": [1.0], "type": ["dict", ""], "extra": [""]}}]
+    (folder / "possible_answer").mkdir(parents=True)
+    rows = [{"id": f"r{n}", "question": [[{"role": "user", "content": "Play."}]], "function": [tool]} for n in (0, 1)]
+    jsonl(folder / "q.json", *rows, rows[0] | {"id": "r2", "function": [tool, tool]})
+    truth = [{"id": f"r{n}", "ground_truth": answers * n} for n in (1, 2, 1)]
+    jsonl(folder / "possible_answer" / "q.json", *[t | {"id": f"r{n}"} for n, t in enumerate(truth)])
+    return folder
+
+
+def test_function_calling_folders_become_tool_cases(tmp_path: Path) -> None:
+    pools = structured.read([function_calling(tmp_path / "f")], DEFAULT)
+    assert {kind: len(pool) for kind, pool in pools.items() if pool} == {"one-tool": 1, "parallel-tools": 1}
+    function = pools["one-tool"][0].tools[0]["function"]
+    assert function["name"] == "music_play"
+    assert function["parameters"] == {
+        "type": "object",
+        "properties": {
+            "volume": {"type": "number"},
+            "type": {"type": "string", "enum": ["dict"]},
+            "extra": {"type": "array", "items": {"type": "array", "items": {}}},
+        },
+        "required": ["volume"],
+    }
+    assert list(pools["one-tool"][0].answer["calls"][0]) == ["music_play"]
+
+
+def test_kinds_that_the_sources_lack_come_from_the_embedded_corpus(tmp_path: Path) -> None:
+    schemas = tmp_path / "schemas"
+    schemas.mkdir()
+    jsonl(schemas / "s.json", {"schema": {"type": "object"}, "tests": []})
+    paths = {"structured": [function_calling(tmp_path / "f"), schemas]}
+    corpus = freeze(Recipe(paths, mix={"structured": 4}), fill=embedded())
+    assert [case.dataset for case in corpus.cases] == ["builtin-structured", "structured", "structured", "structured"]
+    with pytest.raises(UsageError, match=r"json-object\): 1 cases wanted"):
+        freeze(Recipe(paths, mix={"structured": 4}))
+
+
+def test_word_problems_without_a_marked_answer_are_refused(tmp_path: Path) -> None:
+    source = Source.open(jsonl(tmp_path / "t", {"question": "How many?", "answer": "Seven."}))
+    with pytest.raises(UsageError, match="record 0: the answer has no line"):
+        gsm8k.read([source], DEFAULT)

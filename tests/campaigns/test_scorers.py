@@ -1,0 +1,271 @@
+"""Verdicts on right, wrong, empty, capped and hostile answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from campaigns.corpora.case import Case, TestSet
+from campaigns.corpora.embedded import embedded
+from campaigns.scorers import scoring
+from campaigns.scorers.answer import Equal, final_answer
+from campaigns.scorers.code import codes, extract_code, score_code, strictly_positive
+from campaigns.scorers.equivalence import equivalent
+from campaigns.scorers.execution import Job, Limits, Outcome, TestResult
+from campaigns.scorers.structured import score_structured
+from campaigns.scorers.verdict import Answer, Judged, Verdict
+
+
+def case(**fields: Any) -> Case:
+    return Case(**{"id": "x/0", "dataset": "x", "source_sha256": "", "record_index": 0, "messages": (), **fields})
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("so it is \\boxed{12}.", "12"),
+        ("first \\boxed{1}, no: \\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("\\boxed {\\{1, 2\\}}", "\\{1, 2\\}"),
+        ("it costs $1,234.50 now", "1234.50"),
+        ("either 3 or -4", "-4"),
+        ("a ratio of 3/4", "3/4"),
+        ("\\boxed{unfinished, but 7 before", "7"),
+        ("no number at all", None),
+        ("", None),
+    ],
+)
+def test_the_last_final_answer_counts(text: str, answer: str | None) -> None:
+    assert final_answer(text) == answer
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("wanted", "given", "equal"),
+    [
+        ("18", "18.0", True),
+        ("18", "19", False),
+        ("\\frac{3}{4}", "0.75", True),
+        ("\\frac{3}{4}", "3/4", True),
+        ("6\\sqrt{2}", "\\sqrt{72}", True),
+        ("x^2 - 2x - 15", "(x+3)(x-5)", True),
+        ("(x-5)(x+5)", "x^2-24", False),
+        ("\\text{Evelyn}", "Evelyn", True),
+        ("\\text{Evelyn}", "\\text{Carla}", False),
+        ("(3, \\frac{\\pi}{2})", "(3, \\pi/2)", True),
+        ("7", "\\frac{", False),
+    ],
+)
+def test_equivalence_is_about_values(wanted: str, given: str, equal: bool) -> None:
+    assert (equivalent(wanted, given) is Equal.YES) is equal
+
+
+def exactly(wanted: str, given: str) -> Equal:
+    return Equal.YES if wanted == given else Equal.NO
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (Answer("\\boxed{7}"), Judged.PASSED),
+        (Answer("\\boxed{ 7 }"), Judged.PASSED),
+        (Answer("\\boxed{8}"), Judged.FAILED),
+        (Answer(""), Judged.FAILED),
+        (Answer("\\boxed{7} and then", finish_reason="length"), Judged.CAPPED),
+        (Answer("<think>\\boxed{8}</think>\\boxed{7}"), Judged.PASSED),
+        (Answer("<think>it must be \\boxed{7}"), Judged.FAILED),
+    ],
+)
+def test_numbers_are_scored_from_the_final_answer(answer: Answer, outcome: Judged) -> None:
+    (verdict,) = scoring.score(case(answer="7"), answer, exactly, never)
+    assert verdict.outcome is outcome and verdict.scorer == "x"
+
+
+@pytest.mark.parametrize("said", [Equal.TIMEOUT, Equal.ERROR])
+def test_no_word_from_the_worker_is_no_pass(said: Equal) -> None:
+    (verdict,) = scoring.score(case(answer="7"), Answer("8"), lambda wanted, given: said, never)
+    assert verdict.outcome in (Judged.TIMEOUT, Judged.ERROR)
+
+
+def never(job: Job) -> Outcome:
+    raise AssertionError("no code was to be run")
+
+
+@pytest.mark.parametrize(
+    ("results", "passes"),
+    [
+        ([1, 1, 1], True),
+        ([True, True], True),
+        ([-1], False),
+        ([1, -2], False),
+        ([-3, 1], False),
+        ([1, 1, -4], False),
+        ([0], False),
+        ([], False),
+    ],
+    ids=["all", "booleans", "compile", "wrong", "time", "run-time", "false", "none"],
+)
+def test_only_strictly_positive_results_pass(results: list[Any], passes: bool) -> None:
+    """Case 59: -1 to -4 are truthy, and a harness that asked for truth counted them as passes."""
+    assert strictly_positive(results) is passes
+
+
+def outcome(*statuses: str, broke: str = "") -> Outcome:
+    return Outcome(tuple(TestResult(status) for status in statuses), broke, 0.1, "namespaces")
+
+
+SET = TestSet("original", {"kind": "steps", "prelude": "", "setup": "", "bind": {"f": "f"}, "steps": ["f(1)"]})
+
+
+@pytest.mark.parametrize(
+    ("ran", "judged", "official"),
+    [
+        (outcome("passed", "passed"), Judged.PASSED, [1, 1]),
+        (outcome("passed", "failed"), Judged.FAILED, [1, -2]),
+        (outcome("timeout", "not-run"), Judged.TIMEOUT, [-3, -4]),
+        (outcome("crashed"), Judged.FAILED, [-4]),
+        (outcome("memory"), Judged.FAILED, [-4]),
+        (outcome("passed", broke="no-verdict"), Judged.FAILED, [1]),
+        (outcome("passed", broke="timeout"), Judged.TIMEOUT, [1]),
+        (outcome(), Judged.FAILED, []),
+    ],
+)
+def test_outcomes_of_the_sandbox_become_verdicts(ran: Outcome, judged: Judged, official: list[int]) -> None:
+    (verdict,) = score_code(case(tests=(SET,)), Answer("```python\nx\n```"), lambda job: ran)
+    assert verdict.outcome is judged and codes(ran) == verdict.details["results"] == official
+    assert verdict.details["limits"] and verdict.details["sandbox"] == "namespaces"
+
+
+@pytest.mark.parametrize(
+    ("answer", "judged"),
+    [
+        (Answer("```python\ndef f(): ..\n```", finish_reason="length"), Judged.CAPPED),
+        (Answer(""), Judged.FAILED),
+        (Answer("<think>\n```python\ndef f(): ..\n```"), Judged.FAILED),
+        (Answer("<think>\n```python\ndef f(): ..\n```</think>"), Judged.FAILED),
+    ],
+)
+def test_no_final_code_is_run_for_answers_without_any(answer: Answer, judged: Judged) -> None:
+    (verdict,) = score_code(case(tests=(SET,)), answer, never)
+    assert verdict.outcome is judged
+
+
+def test_sets_are_denominators_of_their_own_and_ineligible_ones_are_counted() -> None:
+    sets = (SET, TestSet("evalplus", ineligible="EvalPlus has no contract for this task"))
+    verdicts = score_code(case(tests=sets), Answer("def f(x): return x"), lambda job: outcome("passed"))
+    assert [(v.scorer, v.outcome) for v in verdicts] == [
+        ("x/original", Judged.PASSED),
+        ("x/evalplus", Judged.INELIGIBLE),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("def f(): pass", "def f(): pass"),
+        ("Like this:\n```python\na\n```\nor\n```py\nb\n```\ndone", "b\n"),
+        ("```python\ndef f(): pass\n```\nUse it:\n```python\nprint(f())\n```", "def f(): pass\n"),
+        ("```bash\npip install x\n```\n```\na\n```", "a\n"),
+        ("  ```python\n  a\n  ```", "  a\n"),
+        ("```python\ndef f(): pass\n", "def f(): pass\n"),
+        ("````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''\n"),
+    ],
+)
+def test_code_is_taken_from_its_block(text: str, code: str) -> None:
+    assert extract_code(text, ["f"]) == code
+
+
+def test_a_bare_continuation_is_completed_by_its_prompt() -> None:
+    program = {**SET.program, "prelude": 'def f(x):\n    """Doc."""\n'}
+    jobs: list[Job] = []
+
+    def run(job: Job) -> Outcome:
+        jobs.append(job)
+        return outcome("passed")
+
+    score_code(case(tests=(TestSet("original", program),), limits={"cpu_s": 3}), Answer("    return x\n"), run)
+    assert jobs[0].source == 'def f(x):\n    """Doc."""\n    return x\n'
+    assert jobs[0].limits == Limits(cpu_s=3.0)
+
+
+OBJECT = {"type": "json_object"}
+SCHEMA = {
+    "type": "json_schema",
+    "json_schema": {
+        "schema": {
+            "type": "object",
+            "properties": {"day": {"type": "string", "format": "date"}, "n": {"type": "integer"}},
+            "required": ["day"],
+            "additionalProperties": False,
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "wanted", "text", "judged"),
+    [
+        (OBJECT, {"value": {"a": 1}}, '{"a": 1}', Judged.PASSED),
+        (OBJECT, {"value": {"a": 1}}, ' {"a": 1.0}\n', Judged.PASSED),
+        (OBJECT, {"value": {"a": 1}}, '{"a": true}', Judged.FAILED),
+        (OBJECT, {"value": {"a": 1}}, '{"a": 1, "b": 2}', Judged.FAILED),
+        (OBJECT, {}, "[1]", Judged.FAILED),
+        (OBJECT, {}, "", Judged.FAILED),
+        (OBJECT, {}, '{"a": NaN}', Judged.FAILED),
+        (OBJECT, {}, '{"a": 1, "a": 1}', Judged.FAILED),
+        (OBJECT, {}, 'Here: {"a": 1}', Judged.FAILED),
+        (OBJECT, {}, "[" * 100_000, Judged.FAILED),
+        (SCHEMA, {}, '{"day": "2026-02-28"}', Judged.PASSED),
+        (SCHEMA, {}, '{"day": "2026-02-30"}', Judged.FAILED),
+        (SCHEMA, {}, '{"day": "2026-02-28", "n": 1.5}', Judged.FAILED),
+        (SCHEMA, {}, '{"day": "2026-02-28", "x": 1}', Judged.FAILED),
+    ],
+)
+def test_json_answers(form: dict[str, Any], wanted: dict[str, Any], text: str, judged: Judged) -> None:
+    assert score_structured(case(response_format=form, answer=wanted), Answer(text)).outcome is judged
+
+
+def test_references_out_of_the_schema_are_never_fetched() -> None:
+    schema = {"$ref": "http://127.0.0.1:9/schema.json"}
+    verdict = score_structured(
+        case(response_format={"type": "json_schema", "json_schema": {"schema": schema}}, answer={}), Answer("{}")
+    )
+    assert verdict.outcome is Judged.FAILED and "not in it" in verdict.details["reason"]
+
+
+def calls(*arguments: Any, name: str = "get_weather") -> Answer:
+    made = [{"type": "function", "function": {"name": name, "arguments": json.dumps(a)}} for a in arguments]
+    return Answer("", json.dumps(made), "tool_calls")
+
+
+PARALLEL = embedded().case("builtin-structured/own/parallel-tools")
+
+
+@pytest.mark.parametrize(
+    ("answer", "judged"),
+    [
+        (calls({"city": "Oslo"}, {"city": "Rome"}), Judged.PASSED),
+        (calls({"city": "rome"}, {"city": "Oslo", "unit": "celsius"}), Judged.PASSED),
+        (calls({"city": "Oslo"}, {"city": "Oslo"}), Judged.FAILED),
+        (calls({"city": "Oslo"}), Judged.FAILED),
+        (calls({"city": "Oslo"}, {"city": "Rome"}, {"city": "Rome"}), Judged.FAILED),
+        (calls({"city": "Oslo", "unit": "fahrenheit"}, {"city": "Rome"}), Judged.FAILED),
+        (calls({"city": "Oslo", "day": "today"}, {"city": "Rome"}), Judged.FAILED),
+        (calls({"city": 1}, {"city": "Rome"}), Judged.FAILED),
+        (calls({"city": "Oslo"}, {"city": "Rome"}, name="weather"), Judged.FAILED),
+        (calls("Oslo", "Rome"), Judged.FAILED),
+        (Answer("Oslo, Rome"), Judged.FAILED),
+        (Answer("", "{", "tool_calls"), Judged.FAILED),
+    ],
+)
+def test_tool_calls(answer: Answer, judged: Judged) -> None:
+    assert PARALLEL is not None
+    assert score_structured(PARALLEL, answer).outcome is judged
+
+
+def test_every_embedded_case_has_a_scorer() -> None:
+    """No case of the corpus falls through: with an empty answer each one fails, and none passes."""
+    for one in embedded().cases:
+        verdicts: list[Verdict] = scoring.score(one, Answer(""), exactly, never)
+        assert verdicts and all(v.outcome in (Judged.FAILED, Judged.INELIGIBLE) for v in verdicts)

@@ -1,0 +1,209 @@
+"""Long proofs over whole corpora: references pass in the sandbox, empty bodies fail, answers equal themselves.
+
+The public datasets are not part of this project; these tests use them where they lie beside the checkout.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import json
+import re
+import warnings
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaigns.corpora import gsm8k, livecodebench, math500
+from campaigns.corpora.case import Case
+from campaigns.corpora.embedded import FOLDER, embedded
+from campaigns.corpora.freezing import Recipe, freeze
+from campaigns.corpora.manifest import Corpus, read, write
+from campaigns.corpora.source import open_all
+from campaigns.corpora.templates import DEFAULT
+from campaigns.scorers.answer import Equal
+from campaigns.scorers.code import score_code
+from campaigns.scorers.structured import schema_complaint
+from campaigns.scorers.verdict import Answer, Judged, Verdict
+from orchestrator.equivalence import EquivalenceWorker
+from orchestrator.sandbox import Sandbox
+
+DATASETS = Path(__file__).resolve().parents[3] / "shared" / "datasets"
+_READ = {"gsm8k": gsm8k.read, "math500": math500.read}
+beside = pytest.mark.skipif(not DATASETS.is_dir(), reason=f"no public datasets in {DATASETS}")
+
+
+@pytest.fixture(scope="module")
+def box() -> Sandbox:
+    refusal = Sandbox().refusal()
+    if refusal:
+        pytest.skip(refusal)
+    return Sandbox()
+
+
+def recipe() -> Recipe:
+    files = {
+        "gsm8k": ["gsm8k/test.jsonl"],
+        "math500": ["math500/test.jsonl"],
+        "humaneval": ["humaneval/HumanEval.jsonl.gz"],
+        "humanevalplus": ["humanevalplus/HumanEvalPlus-OriginFmt.jsonl.gz"],
+        "mbpp": ["mbpp/mbpp.jsonl"],
+        "mbppplus": ["mbppplus/MbppPlus-OriginFmt.jsonl.gz"],
+        "livecodebench": [
+            "livecodebench_v6/problems_public_tests.jsonl",
+            "livecodebench_v6/leetcodedataset_overlap.jsonl.gz",
+        ],
+        "structured": ["bfcl_v4", "jsonschemabench"],
+    }
+    return Recipe({name: [DATASETS / path for path in paths] for name, paths in files.items()})
+
+
+@cache
+def public() -> Corpus:
+    return freeze(recipe(), fill=embedded())
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def references(name: str) -> dict[str, str]:
+    """Case id -> reference solution, wherever a dataset publishes one."""
+    own = name.startswith("builtin-")
+    base = name.removeprefix("builtin-")
+    folder = {"humaneval": "humaneval/HumanEval.jsonl.gz", "mbpp": "mbpp/mbpp.jsonl"}
+    if base == "livecodebench" and not own:
+        return leetcode_references()
+    rows = records(FOLDER / f"{base}.jsonl" if own else DATASETS / folder[base])
+    if base == "humaneval":
+        return {f"{name}/{r['task_id'].rpartition('/')[2]}": r["prompt"] + r["canonical_solution"] for r in rows}
+    if base == "mbpp":
+        return {f"{name}/{r['task_id']}": r["code"] for r in rows}
+    return {f"{name}/{r['question_id']}": r["reference"] for r in rows}
+
+
+def leetcode_references() -> dict[str, str]:
+    solutions = records(DATASETS / "livecodebench_v6" / "leetcodedataset_overlap.jsonl.gz")
+    by_slug = {r["task_id"]: r["prompt"] + r["completion"] for r in solutions}
+    problems = records(DATASETS / "livecodebench_v6" / "problems_public_tests.jsonl")
+    slugs = {r["question_title"]: f"livecodebench/{r['question_id']}" for r in problems}
+    return {slugs[slug]: solution for slug, solution in by_slug.items()}
+
+
+def returning_none(source: str) -> str:
+    """The same functions and methods, each with `return None` for a body; a program prints nothing."""
+    with warnings.catch_warnings(action="ignore"):
+        tree = ast.parse(source)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        function.body = [ast.Return(ast.Constant(None))]
+    return ast.unparse(ast.fix_missing_locations(tree)) if functions else "pass\n"
+
+
+def code_cases(corpus: Corpus) -> list[tuple[Case, str]]:
+    """Cases with a published reference solution."""
+    names = [name for name in corpus.counts() if re.search("humaneval|mbpp|livecodebench", name)]
+    solutions = {case_id: text for name in names for case_id, text in references(name).items()}
+    return [(case, solutions[case.id]) for case in corpus.cases if case.id in solutions]
+
+
+def prove(corpus: Corpus, box: Sandbox, every: int = 1) -> Counter[tuple[str, str]]:
+    """Run references and empty bodies; raises with every verdict that is not as it has to be."""
+    counts: Counter[tuple[str, str]] = Counter()
+    wrong: list[tuple[str, str, Verdict]] = []
+    for case, solution in code_cases(corpus)[::every]:
+        for what, source, wanted in (
+            ("reference", solution, {Judged.PASSED}),
+            ("empty", returning_none(solution), {Judged.FAILED}),
+        ):
+            for verdict in score_code(case, Answer(f"```python\n{source}\n```"), box):
+                counts[verdict.scorer, f"{what} {verdict.outcome}"] += 1
+                if verdict.outcome not in wanted | {Judged.INELIGIBLE}:
+                    wrong.append((what, case.id, verdict))
+    assert not wrong, wrong
+    return counts
+
+
+def test_some_embedded_references_pass_and_empty_bodies_fail(box: Sandbox) -> None:
+    counts = prove(embedded(), box, every=13)
+    assert len({scorer for scorer, _ in counts}) == 5, counts
+
+
+@pytest.mark.acceptance
+def test_all_embedded_references_pass_and_empty_bodies_fail(box: Sandbox) -> None:
+    counts = prove(embedded(), box)
+    print(dict(counts))
+    assert counts["builtin-humaneval/evalplus", "reference passed"] == 32
+    assert counts["builtin-mbpp/evalplus", "reference passed"] == 30
+    assert counts["builtin-livecodebench/own", "reference passed"] == 16
+
+
+@beside
+@pytest.mark.acceptance
+def test_the_public_corpus_freezes_to_equal_bytes(tmp_path: Path) -> None:
+    path, _ = write(public(), "public", tmp_path)
+    again = freeze(recipe(), fill=embedded())
+    print(public().sha256, again.sha256)
+    assert again.content == public().content == path.read_bytes()
+    assert read(path) == public() and len(public().cases) == 148
+    assert sum(public().counts().values()) == 148 and len(public().counts()) == 7, "one JSON object is our own"
+
+
+@beside
+@pytest.mark.acceptance
+def test_public_references_pass_and_empty_bodies_fail(box: Sandbox) -> None:
+    counts = prove(public(), box)
+    print(dict(counts))
+    assert counts["humaneval/original", "reference passed"] == counts["mbpp/original", "reference passed"] == 32
+
+
+@beside
+@pytest.mark.acceptance
+def test_all_leetcode_references_pass_their_hidden_and_public_tests(box: Sandbox) -> None:
+    sources = open_all(recipe().paths["livecodebench"])
+    cases = [case for case in livecodebench.read(sources, DEFAULT) if case.id in leetcode_references()]
+    verdicts = [
+        verdict
+        for case in cases
+        for verdict in score_code(case, Answer(f"```python\n{leetcode_references()[case.id]}\n```"), box)
+    ]
+    counts = Counter((verdict.scorer, verdict.outcome) for verdict in verdicts)
+    print(counts)
+    assert counts == {
+        ("livecodebench/livecodebench-public", Judged.PASSED): 60,
+        ("livecodebench/leetcodedataset", Judged.PASSED): 60,
+    }, [v for v in verdicts if v.outcome is not Judged.PASSED]
+
+
+@beside
+@pytest.mark.acceptance
+@pytest.mark.parametrize("dataset", ["math500", "gsm8k"])
+def test_answers_equal_themselves_and_not_their_neighbours(dataset: str) -> None:
+    answers = [str(case.answer) for case in _READ[dataset](open_all(recipe().paths[dataset]), DEFAULT)][:500]
+    pairs = list(zip(answers, answers[1:] + answers[:1], strict=True))
+    with EquivalenceWorker() as worker:
+        own = [worker(answer, answer) for answer in answers]
+        next_one = [worker(answer, other) for answer, other in pairs]
+    equal = [pair for pair, said in zip(pairs, next_one, strict=True) if said is Equal.YES]
+    print(dataset, Counter(own), Counter(next_one), "of different texts:", [p for p in equal if p[0] != p[1]])
+    assert set(own) == {Equal.YES}, [a for a, said in zip(answers, own, strict=True) if said is not Equal.YES]
+    assert {pair for pair in equal if pair[0] != pair[1]} <= {("5", "x=5")}
+    assert set(next_one) <= {Equal.YES, Equal.NO}
+
+
+@beside
+@pytest.mark.acceptance
+def test_schemas_agree_with_their_published_instances() -> None:
+    agree = Counter[bool]()
+    for path in sorted((DATASETS / "jsonschemabench" / "maskbench").glob("*.json")):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        for test in told["tests"]:
+            right = (schema_complaint(told["schema"], test["data"]) == "") is test["valid"]
+            agree[right] += 1
+            assert right, (path.name, test["description"])
+    assert agree == {True: 94}
