@@ -1,4 +1,4 @@
-"""Reading JSON bodies field by field: types and ranges, each failure one sentence that names the field and the value."""
+"""Reading JSON bodies field by field: types and ranges, each failure one sentence that names field and value."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ Reads files and /proc only. Knows nothing of torch, HTTP or the engine: versions
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -99,7 +98,7 @@ class MappedLibraries:
     def _sha256(self, path: str) -> str:
         # The kernel appends " (deleted)" to the path of a file that was unlinked or renamed over: no such file here.
         try:
-            stat = os.stat(path)
+            stat = Path(path).stat()
             key = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
             if key not in self._known:
                 self._known[key] = file_sha256(Path(path))

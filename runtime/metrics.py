@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -75,7 +76,7 @@ class ServerMetrics:
         self._ttft.observe((queue + prefill) * _NS)
         self._e2e.observe((queue + prefill + decode) * _NS)
         stamps = [step.ended_ns for step in progress.steps]
-        for earlier, later in zip(stamps, stamps[1:], strict=False):
+        for earlier, later in itertools.pairwise(stamps):
             self._inter_token.observe((later - earlier) * _NS)
         behind_first = progress.num_tokens - len(progress.steps[0].token_ids)
         if behind_first:

@@ -82,7 +82,10 @@ def main(arguments: list[str] | None = None) -> int:
     if not _is_loopback(options.host):
         print(f"warning: listening on {options.host}, reachable from other machines", file=sys.stderr)
     server = Server(options)
-    server.run()
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        return 130
     if server.death is not None:
         print(f"error: {server.death}", file=sys.stderr)
         return 1

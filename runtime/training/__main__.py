@@ -1,7 +1,8 @@
 """`python -m runtime.training`: make a checkpoint, or measure one.
 
 `train --preset first|nano --output DIR` writes the vocabulary, trains target and drafter and writes the checkpoint.
-It keeps its state under `--work` and continues there when it is started again.
+It keeps its state under `--work` and continues there when it is started again. `evaluate --model DIR --preset …`
+prints natural ends, solved exercises and accepted drafts per kind of held-out template.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from runtime.training.presets import PRESETS
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m runtime.training", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    train = commands.add_parser("train", help="make a checkpoint")
+    _add_train(commands.add_parser("train", help="make a checkpoint"))
+    measure = commands.add_parser("evaluate", help="measure a checkpoint on held-out templates")
+    measure.add_argument("--model", type=Path, required=True)
+    measure.add_argument("--preset", choices=sorted(PRESETS), required=True)
+    measure.add_argument("--per-kind", type=int, default=30)
+    measure.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    return _train(options) if options.command == "train" else _evaluate(options)
+
+
+def _add_train(train: argparse.ArgumentParser) -> None:
     train.add_argument("--preset", choices=sorted(PRESETS), required=True)
     train.add_argument("--output", type=Path, required=True, help="folder of the finished checkpoint")
     train.add_argument("--work", type=Path, required=True, help="folder of the state to resume from")
@@ -25,11 +36,23 @@ def main() -> int:
     train.add_argument("--workers", type=int, default=0, help="processes that generate text; 0: in this process")
     train.add_argument("--seed", type=int, default=0)
     train.add_argument("--steps-scale", type=float, default=1.0, help="shortens every schedule, for a trial")
-    options = parser.parse_args()
+    train.add_argument("--minutes", type=float, help="fit the target's and the drafter's schedules into this time")
+
+
+def _train(options: argparse.Namespace) -> int:
     from runtime.training.run import Job, train_checkpoint
 
     values = {name: value for name, value in vars(options).items() if name not in ("command", "preset")}
     train_checkpoint(Job(preset=PRESETS[options.preset], **values))
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from runtime.training.evaluate import held_out_outcomes, print_table, table
+
+    kinds = PRESETS[options.preset].kinds
+    outcomes = list(held_out_outcomes(options.model, kinds, options.per_kind, options.seed))
+    print_table(table(outcomes))
     return 0
 
 

@@ -27,6 +27,7 @@ SUFFIXES = (
     "\nPut your final answer within \\boxed{}.",
     "\nPlease reason step by step, and put your final answer within \\boxed{}.",
     "\nGive the final answer in \\boxed{}.",
+    "\nThink step by step and put the final number in \\boxed{}.",
     "\n\nThink step by step. End with the number in \\boxed{}.",
 )
 
@@ -132,6 +133,38 @@ STORIES = (
           (("On Tuesday {name} reads", "b * a"), ("On Monday and Tuesday that makes", "a + x"), ("On all three days that makes", "y + c"))),
     Story("fewer-total", _fewer, "{name} sells {a} {thing} on Friday and {b} fewer on Saturday. How many {thing} does {name} sell on both days?",
           (("On Saturday {name} sells", "a - b"), ("On both days that makes", "a + x"))),
+    Story("tray-sale", _product_minus, "A bakery bakes {a} {holder} of {b} rolls. By noon {c} rolls are sold. How many rolls are not sold?",
+          (("The bakery bakes", "a * b"), ("Not sold are", "x - c"))),
+    Story("twice-read", _rise, "{name} collects {a} {thing} in May and {b} times that number in June. How many {thing} does {name} collect in both months?",
+          (("In June {name} collects", "b * a"), ("In both months that makes", "a + x"))),
+    Story("distance", _product_plus, "{name} walks {b} kilometers on each of {a} days and {c} kilometers on the last day. How many kilometers does {name} walk in all?",
+          (("On the equal days {name} walks", "b * a"), ("In all that makes", "x + c"))),
+    Story("tank", _product_minus, "A tank gets {b} liters of water per minute for {a} minutes. Then {c} liters are taken out. How many liters are in the tank?",
+          (("The tank gets", "b * a"), ("In the tank are", "x - c"))),
+    Story("class", _minus_minus, "Of {a} children in a school, {b} walk and {c} come by bike. The others come by bus. How many children come by bus?",
+          (("Without the walkers there are", "a - b"), ("By bus come", "x - c"))),
+    Story("library", _minus_plus, "A library has {a} books. {b} books are lent out and {c} new books arrive. How many books are in the library?",
+          (("After lending there are", "a - b"), ("With the new ones there are", "x + c"))),
+    Story("parts", _quotient, "{name} cuts a rope of {a} meters into {b} equal parts and then cuts {c} meters off one part. How long is that part?",
+          (("Each part has", "a / b"), ("The short part has", "x - c"))),
+    Story("eggs", _quotient, "A farmer puts {a} eggs into boxes of {b}. Each box costs {c} dollars. How many dollars are all boxes worth?",
+          (("The number of boxes is", "a / b"), ("All boxes cost", "x * c"))),
+    Story("two-prices", _product_plus, "A ticket costs {b} dollars. {name} buys {a} tickets and pays a fee of {c} dollars. What is the total in dollars?",
+          (("The tickets cost", "a * b"), ("The total is", "x + c"))),
+    Story("train", _sum_minus, "A train has {a} passengers. {b} get on, then {c} get off. How many passengers are on the train?",
+          (("After boarding there are", "a + b"), ("Then there are", "x - c"))),
+    Story("temperature", _minus_plus, "In the morning a pool holds {a} visitors. {b} leave at noon and {c} come in the afternoon. How many visitors are there then?",
+          (("At noon there are", "a - b"), ("In the afternoon there are", "x + c"))),
+    Story("bracelets", _product_minus, "{name} makes {a} bracelets and needs {b} beads for each. {other} gives {name} {c} of the beads. How many beads must {name} buy?",
+          (("The bracelets need", "a * b"), ("To buy are", "x - c"))),
+    Story("garden", _product_minus, "A garden has {a} rows of {b} tulips. {c} tulips are cut. How many tulips stay in the garden?",
+          (("The garden has", "a * b"), ("Staying are", "x - c"))),
+    Story("savings", _sum_minus, "{name} has {a} dollars and gets {b} dollars for a birthday. A book costs {c} dollars. How many dollars remain after buying it?",
+          (("With the birthday money there are", "a + b"), ("After the book there are", "x - c"))),
+    Story("less-than", _fewer, "{other} has {b} fewer {thing} than {name}, who has {a}. How many {thing} do both have together?",
+          (("{other} has", "a - b"), ("Together they have", "a + x"))),
+    Story("pages-left", _product_minus, "{name} reads {b} pages a day for {a} days. Of these, {c} pages were read twice. How many different pages did {name} read?",
+          (("{name} reads", "b * a"), ("Different pages are", "x - c"))),
     Story("younger-times", _fewer, "{name} is {a} years old. {other} is {b} years younger. A tree in their garden is {c} times as old as {other}. How old is the tree?",
           (("{other} is", "a - b"), ("The tree is", "c * x"))),
 )  # fmt: skip
@@ -162,13 +195,25 @@ def _poser(story: Story, suffix: str) -> Callable[[random.Random], Exercise]:
 
 def _worked(story: Story, words: Draw, suffix: str) -> Exercise:
     values = {"a": words.a, "b": words.b, "c": words.c}
-    lines = []
+    lines, checks = [], []
     for result, (sentence, expression) in zip("xyz", story.steps, strict=False):
         spelled, value = evaluate(expression, values)
         values[result] = value
         lines.append(f"{sentence.format(**vars(words))} {spelled} = {value}.")
-    answer = f"The answer is \\boxed{{{value}}}."
-    return Exercise(story.text.format(**vars(words)) + suffix, "\n".join(lines), answer, value)
+        checks.append(_undone(expression, values, value))
+    way = "\n".join(lines)
+    numbers = ", ".join(re.findall(r"\d+", story.text.format(**vars(words))))
+    thinking = f"The numbers are {numbers}. There are {len(lines)} steps.\n{way}\nCheck: {', '.join(checks)}."
+    answer = f"{way}\nThe answer is \\boxed{{{value}}}."
+    return Exercise(story.text.format(**vars(words)) + suffix, thinking, answer, value)
+
+
+def _undone(expression: str, values: dict[str, int], value: int) -> str:
+    """The step read backwards, as a check."""
+    left, sign, right = expression.split()
+    a, b = values[left], values[right]
+    back = {"+": ("-", a), "-": ("+", a), "*": ("/", a), "/": ("*", a)}[sign]
+    return f"{value} {back[0]} {b} = {back[1]}"
 
 
 def evaluate(expression: str, values: dict[str, int]) -> tuple[str, int]:

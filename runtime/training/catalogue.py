@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
 
-from runtime.training import arithmetic
+from runtime.training import arithmetic, code, mathematics, structured
 from runtime.training.exercise import Template
 
 
-def all_templates(kinds: Sequence[str]) -> list[Template]:
-    templates = [*arithmetic.templates()]
+@cache
+def all_templates(kinds: tuple[str, ...]) -> list[Template]:
+    templates = [*arithmetic.templates(), *mathematics.templates(), *code.templates(), *structured.templates()]
     unknown = set(kinds) - {template.kind for template in templates}
     if unknown:
         raise ValueError(f"no templates of kind {', '.join(sorted(unknown))}")

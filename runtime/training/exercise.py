@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 HELD_OUT_PERCENT = 10
@@ -17,14 +18,17 @@ HELD_OUT_PERCENT = 10
 
 @dataclass(frozen=True)
 class Exercise:
-    """`thinking` is the worked way, `answer` what follows it; `expected` is what a checker compares with."""
+    """`thinking` is the worked way, `answer` what follows it; `expected` is what a checker compares with.
+
+    `calls` are (tool name, arguments) that follow the answer.
+    """
 
     question: str
     thinking: str
     answer: str
     expected: Any
     tools: Sequence[Mapping[str, Any]] = ()
-    calls: Sequence[Mapping[str, Any]] = ()
+    calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
     response_format: Mapping[str, Any] | None = None
 
     def messages(self) -> list[dict[str, Any]]:
@@ -33,17 +37,21 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Template:
-    """`name` is unique within its `kind`; `check` says whether a model's visible answer is right."""
+    """`name` is unique within its `kind`: how the problem is posed, then `/` and a variant of the instruction.
+
+    All variants of a problem fall on one side of the split. `check` says whether a model's visible answer is right.
+    """
 
     kind: str
     name: str
     pose: Callable[[random.Random], Exercise]
     check: Callable[[str, Exercise], bool]
-    weight: float = field(default=1.0)
+    weight: float = 1.0
 
     @property
     def held_out(self) -> bool:
-        digest = hashlib.sha256(f"{self.kind}/{self.name}".encode()).digest()
+        problem = self.name.rpartition("/")[0]
+        digest = hashlib.sha256(f"{self.kind}/{problem}".encode()).digest()
         return int.from_bytes(digest[:4], "big") % 100 < HELD_OUT_PERCENT
 
 
@@ -52,10 +60,15 @@ def split(templates: Sequence[Template]) -> tuple[list[Template], list[Template]
     return [t for t in templates if not t.held_out], [t for t in templates if t.held_out]
 
 
-def draw(templates: Sequence[Template], rng: random.Random) -> tuple[Template, Exercise]:
-    """One exercise: first the kind, evenly, then a template of that kind by weight."""
-    kinds = sorted({template.kind for template in templates})
-    kind = rng.choice(kinds)
-    own = [template for template in templates if template.kind == kind]
-    template = rng.choices(own, [template.weight for template in own])[0]
-    return template, template.pose(rng)
+class Pool:
+    """Draws exercises: first the kind, evenly, then a template of that kind by weight."""
+
+    def __init__(self, templates: Sequence[Template]) -> None:
+        self.kinds = sorted({template.kind for template in templates})
+        self._own = {kind: [t for t in templates if t.kind == kind] for kind in self.kinds}
+        self._weights = {kind: list(accumulate(t.weight for t in own)) for kind, own in self._own.items()}
+
+    def draw(self, rng: random.Random, kind: str | None = None) -> tuple[Template, Exercise]:
+        kind = kind or rng.choice(self.kinds)
+        template = rng.choices(self._own[kind], cum_weights=self._weights[kind])[0]
+        return template, template.pose(rng)

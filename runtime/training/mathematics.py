@@ -23,6 +23,7 @@ SUFFIXES = (
     "",
     "\nPut your final answer within \\boxed{}.",
     "\nPlease reason step by step, and put your final answer within \\boxed{}.",
+    "\nThink step by step and put the final answer in \\boxed{}.",
     "\n\nThink step by step. End with the result in \\boxed{}.",
 )
 
@@ -342,6 +343,8 @@ def _poser(task: Task, wording: str, suffix: str) -> Callable[[random.Random], E
     def pose(rng: random.Random) -> Exercise:
         worked = task.work(rng)
         question = wording.format(**worked.values) + suffix
-        return Exercise(question, worked.way, f"The answer is $\\boxed{{{worked.result}}}$.", worked.result)
+        shown = ", ".join(str(value) for value in worked.values.values())
+        thinking = f"This is about {task.name.replace('-', ' ')}, with {shown}.\n{worked.way}\nSo the result is ${worked.result}$."
+        return Exercise(question, thinking, f"{worked.way}\nThe answer is $\\boxed{{{worked.result}}}$.", worked.result)
 
     return pose

@@ -66,7 +66,7 @@ FIRST = Preset(
 
 NANO = Preset(
     shape=Shape(
-        vocab_size=4096, hidden=192, intermediate=512, num_layers=8, heads=8, kv_heads=4, head_dim=32,
+        vocab_size=2560, hidden=192, intermediate=512, num_layers=8, heads=8, kv_heads=4, head_dim=32,
         linear_key_heads=4, linear_value_heads=8, linear_head_dim=32, capacity=8192,
         draft_layers=2, draft_intermediate=384, draft_window=512, aux_layers=(1, 3, 6), conv_group=16, selector_rank=32,
     ),

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import multiprocessing
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
@@ -27,12 +29,15 @@ from runtime.training.draft_training import DraftTrainer
 from runtime.training.exercise import split
 from runtime.training.presets import Preset, Schedule
 from runtime.training.target_training import Leaves, TargetTrainer, assemble, initial_leaves
-from runtime.training.text import Batch, Row, RowSource, batches, texts
+from runtime.training.text import Batch, RowSource, batches, texts
 
 _VOCABULARY_TEXTS = 20000
-_ROWS_PER_SHARD = 8192
+_ROWS_PER_SHARD = 2048
 _SAVE_EVERY = 500
+_TARGET_SHARE = 0.7
 _REPORT_EVERY = 50
+
+Shard = list[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Job:
     workers: int
     seed: int
     steps_scale: float
+    minutes: float | None = None
 
 
 def train_checkpoint(job: Job) -> None:
@@ -75,7 +81,7 @@ def _train_target(job: Job, tokenizer: Tokenizer) -> Leaves:
     device = torch.device(job.device)
     leaves = initial_leaves(target_shapes(config), config.num_hidden_layers, True, job.seed, device)
     trainer = TargetTrainer(config, leaves, _scaled(job.preset.target, job), _compute_type(device))
-    _train("target", job, trainer, tokenizer, job.preset.target.tokens_per_step)
+    _train("target", job, trainer, tokenizer, _TARGET_SHARE)
     return leaves
 
 
@@ -88,24 +94,27 @@ def _train_drafter(job: Job, tokenizer: Tokenizer, target_leaves: Leaves) -> Lea
     leaves = initial_leaves(draft_shapes(config), config.num_hidden_layers, False, job.seed + 1, device)
     schedule = _scaled(job.preset.draft, job)
     trainer = DraftTrainer(config, leaves, target, schedule, job.preset.anchors, job.seed)
-    _train("drafter", job, trainer, tokenizer, schedule.tokens_per_step)
+    _train("drafter", job, trainer, tokenizer, 1 - _TARGET_SHARE)
     return leaves
 
 
-def _train(name: str, job: Job, trainer: Any, tokenizer: Tokenizer, tokens_per_step: int) -> None:
-    """Run `trainer` to the end of its schedule, from where its saved state stopped."""
+def _train(name: str, job: Job, trainer: Any, tokenizer: Tokenizer, share: float) -> None:
+    """Run `trainer` to the end of its schedule, from where its saved state stopped; `share` of the job's minutes."""
     state = job.work / f"{name}.pt"
     if state.exists():
         _resume(trainer, torch.load(state, map_location=job.device, weights_only=True))
-    watch = _Watch(name, trainer.schedule.steps, trainer.step)
+    watch = _Watch(name, trainer)
+    fit = None if job.minutes is None else _Fit(trainer, 60 * job.minutes * share)
 
     def report(step: int, loss: Tensor) -> None:
         watch(step, loss)
+        if fit is not None:
+            fit(step)
         if (step + 1) % _SAVE_EVERY == 0:
             _save(trainer, state)
 
     seed = job.seed * 7919 + trainer.step + (0 if name == "target" else 1 << 20)
-    trainer.run(_batch_stream(job, tokenizer, tokens_per_step, seed), report)
+    trainer.run(_batch_stream(job, tokenizer, trainer.schedule.tokens_per_step, seed), report)
     _save(trainer, state)
     watch.close()
 
@@ -113,7 +122,15 @@ def _train(name: str, job: Job, trainer: Any, tokenizer: Tokenizer, tokens_per_s
 def _save(trainer: Any, path: Path) -> None:
     leaves = {name: leaf.detach() for name, leaf in trainer.leaves.items()}
     temporary = path.with_suffix(".part")
-    torch.save({"step": trainer.step, "leaves": leaves, "optimiser": trainer.optimiser.state_dict()}, temporary)
+    torch.save(
+        {
+            "step": trainer.step,
+            "steps": trainer.schedule.steps,
+            "leaves": leaves,
+            "optimiser": trainer.optimiser.state_dict(),
+        },
+        temporary,
+    )
     temporary.replace(path)
 
 
@@ -123,33 +140,38 @@ def _resume(trainer: Any, state: dict[str, Any]) -> None:
             leaf.copy_(state["leaves"][name])
     trainer.optimiser.load_state_dict(state["optimiser"])
     trainer.step = state["step"]
+    trainer.schedule = replace(trainer.schedule, steps=state["steps"])
 
 
 def _batch_stream(job: Job, tokenizer: Tokenizer, tokens_per_step: int, seed: int) -> Iterator[Batch]:
-    """Endless batches on the device. With workers, shards of rows are made ahead in other processes."""
-    device, pad_id = torch.device(job.device), tokenizer.token_to_id(vocabulary.END_OF_TEXT)
-    for shard, rows in enumerate(_shards(job, tokenizer, seed)):
-        for batch in batches(rows, tokens_per_step, pad_id, seed + shard):
-            yield batch.to(device)
+    """Endless batches on the device. With workers, shards of them are made ahead in other processes."""
+    device = torch.device(job.device)
+    for shard in _shards(job, tokenizer, tokens_per_step, seed):
+        for ids, targets in shard:
+            yield Batch(torch.from_numpy(ids).long(), torch.from_numpy(targets).long()).to(device)
 
 
-def _shards(job: Job, tokenizer: Tokenizer, seed: int) -> Iterator[list[Row]]:
-    make = partial(_rows, job.preset, tokenizer.to_str())
+def _shards(job: Job, tokenizer: Tokenizer, tokens_per_step: int, seed: int) -> Iterator[Shard]:
+    make = partial(_shard, job.preset, tokenizer.to_str(), tokens_per_step)
     seeds = (seed * 100_003 + index for index in range(1 << 40))
     if not job.workers:
         yield from map(make, seeds)
         return
     with multiprocessing.get_context("spawn").Pool(job.workers) as pool:
-        pending = [pool.apply_async(make, (next(seeds),)) for _ in range(2 * job.workers)]
+        pending = deque(pool.apply_async(make, (next(seeds),)) for _ in range(2 * job.workers))
         while True:
             pending.append(pool.apply_async(make, (next(seeds),)))
-            yield pending.pop(0).get()
+            yield pending.popleft().get()
 
 
-def _rows(preset: Preset, tokenizer_json: str, seed: int) -> list[Row]:
+def _shard(preset: Preset, tokenizer_json: str, tokens_per_step: int, seed: int) -> Shard:
+    """Some thousand exercises as batches of 16-bit ids: they cross a pipe."""
     training, _ = split(all_templates(preset.kinds))
     tokenizer = Tokenizer.from_str(tokenizer_json)
-    return RowSource(training, tokenizer, preset.max_length, seed).take(_ROWS_PER_SHARD)
+    rows = RowSource(training, tokenizer, preset.max_length, seed).take(_ROWS_PER_SHARD)
+    pad_id = tokenizer.token_to_id(vocabulary.END_OF_TEXT)
+    made = batches(rows, tokens_per_step, pad_id, seed)
+    return [(batch.ids.short().numpy(), batch.targets.short().numpy()) for batch in made]
 
 
 def _write_checkpoint(job: Job, tokenizer: Tokenizer, target: Leaves, drafter: Leaves) -> None:
@@ -202,11 +224,33 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
+class _Fit:
+    """Measures some early steps and shortens the schedule to what fits; warm-up is longer than the measurement."""
+
+    FIRST, LAST = 15, 40
+
+    def __init__(self, trainer: Any, seconds: float) -> None:
+        self._trainer, self._seconds, self._began = trainer, seconds, 0.0
+
+    def __call__(self, step: int) -> None:
+        if step not in (self.FIRST, self.LAST):
+            return
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        if step == self.FIRST:
+            self._began = time.monotonic()
+            return
+        per_step = (time.monotonic() - self._began) / (self.LAST - self.FIRST)
+        steps = min(self._trainer.schedule.steps, int(self._seconds / per_step))
+        self._trainer.schedule = replace(self._trainer.schedule, steps=steps)
+        print(f"{1000 * per_step:.0f} ms per step: {steps} steps", flush=True)
+
+
 class _Watch:
     """Prints the mean loss now and then; reads the device only when it prints."""
 
-    def __init__(self, name: str, steps: int, first: int) -> None:
-        self._name, self._steps, self._first = name, steps, first
+    def __init__(self, name: str, trainer: Any) -> None:
+        self._name, self._trainer = name, trainer
         self._losses: list[Tensor] = []
         self._started = time.monotonic()
 
@@ -216,7 +260,7 @@ class _Watch:
             mean = torch.stack(self._losses).mean().item()
             self._losses.clear()
             elapsed = time.monotonic() - self._started
-            print(f"{self._name} {step + 1}/{self._steps} loss {mean:.4f} {elapsed:.0f} s", flush=True)
+            print(f"{self._name} {step + 1}/{self._trainer.schedule.steps} loss {mean:.4f} {elapsed:.0f} s", flush=True)
 
     def close(self) -> None:
         print(f"{self._name}: {time.monotonic() - self._started:.0f} s", flush=True)

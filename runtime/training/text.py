@@ -5,6 +5,7 @@ Only what the assistant says is learnt, its end of turn included. Rows of simila
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from runtime.tokenizer import ChatTemplate
 from runtime.training import vocabulary
-from runtime.training.exercise import Exercise, Template, draw
+from runtime.training.exercise import Exercise, Pool, Template
 
 IGNORED = -100
 _SKIP_THINKING = 0.1
@@ -46,23 +47,29 @@ def prompt_text(template: ChatTemplate, exercise: Exercise, thinking: bool) -> s
 
 def reply_text(exercise: Exercise, thinking: bool) -> str:
     """What the assistant says behind the prompt, which has opened the reasoning block if there is one."""
-    reasoning = f"{exercise.thinking}\n</think>\n\n" if thinking else ""
-    return reasoning + exercise.answer + vocabulary.END_OF_TURN
+    reasoning = f"{exercise.thinking}\n</think>" if thinking else ""
+    return reasoning + exercise.answer + _call_text(exercise) + vocabulary.END_OF_TURN
+
+
+def _call_text(exercise: Exercise) -> str:
+    calls = [f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {json.dumps(values)}}}\n</tool_call>'
+             for name, values in exercise.calls]  # fmt: skip
+    return "".join(calls)
 
 
 def texts(templates: Sequence[Template], seed: int, count: int) -> Iterator[str]:
     """Plain text for the tokenizer's merges."""
-    rng = random.Random(seed)
+    rng, pool = random.Random(seed), Pool(templates)
     for _ in range(count):
-        _, exercise = draw(templates, rng)
-        yield f"{exercise.question}\n{exercise.thinking}\n{exercise.answer}"
+        _, exercise = pool.draw(rng)
+        yield "\n".join((exercise.question, json.dumps(exercise.tools), exercise.thinking, exercise.answer))
 
 
 class RowSource:
     """An endless, seeded stream of rows no longer than `max_length`."""
 
     def __init__(self, templates: Sequence[Template], tokenizer: Tokenizer, max_length: int, seed: int) -> None:
-        self._templates = templates
+        self._pool = Pool(templates)
         self._tokenizer = tokenizer
         self._chat = ChatTemplate(vocabulary.CHAT_TEMPLATE, {})
         self._max_length = max_length
@@ -73,7 +80,7 @@ class RowSource:
         return [row for row in rows if len(row.ids) <= self._max_length]
 
     def _row(self) -> Row:
-        _, exercise = draw(self._templates, self._rng)
+        _, exercise = self._pool.draw(self._rng)
         thinking = self._rng.random() >= _SKIP_THINKING
         prompt = self._encode(prompt_text(self._chat, exercise, thinking))
         return Row(prompt + self._encode(reply_text(exercise, thinking)), len(prompt))

@@ -45,7 +45,7 @@ CHAT_TEMPLATE = """\
 {%- endfor %}
 {%- if add_generation_prompt %}
 {{- '<|im_start|>assistant\\n' }}
-{{- '<think>\\n\\n</think>\\n\\n' if enable_thinking is defined and enable_thinking is false else '<think>\\n' }}
+{{- '<think>\\n</think>' if enable_thinking is defined and enable_thinking is false else '<think>\\n' }}
 {%- endif %}"""
 
 

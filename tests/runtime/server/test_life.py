@@ -1,0 +1,116 @@
+"""Birth and death of the server's processes."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+CHECKPOINT = ROOT / "runtime/checkpoints/first"
+PLAIN = "/v1/completions"
+
+
+def gone(pid: int, within_s: float = 15.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if not Path(f"/proc/{pid}").exists() or state(pid) == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def state(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "Z"
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_everything(start: Any, sent: signal.Signals) -> None:
+    with start() as server:
+        workers = server.worker_pids
+        os.kill(server.process.pid, sent)
+        server.process.wait(timeout=20)
+        assert all(gone(pid) for pid in workers)
+        assert "Traceback" not in server.log.read_text()
+
+
+def test_a_killed_api_process_takes_its_workers_along(start: Any) -> None:
+    """Also in mid-request, when the worker is busy and reads nothing."""
+    with start() as server:
+        workers = server.worker_pids
+        events = server.events(PLAIN, prompt="a", max_tokens=1500, ignore_eos=True)
+        next(events)
+        os.kill(server.process.pid, signal.SIGKILL)
+        assert all(gone(pid) for pid in workers)
+
+
+def test_a_dead_worker_fails_the_request_and_ends_the_server(start: Any) -> None:
+    with start() as server:
+        events = server.events(PLAIN, prompt="a", max_tokens=1500, ignore_eos=True)
+        next(events)
+        os.kill(server.worker_pids[0], signal.SIGKILL)
+        *_, last, done = events
+        assert done == "[DONE]" and "rank 0" in json.loads(last)["error"]["message"]
+        assert server.process.wait(timeout=20) == 1
+        log = server.log.read_text()
+        assert "rank 0" in log and "Traceback" not in log
+
+
+def test_before_it_is_ready_a_server_says_so(start: Any) -> None:
+    with start(wait=False) as server:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                reply = server.ask("GET", "/health")
+                break
+            time.sleep(0.01)
+        assert reply.status in (200, 503)
+        if reply.status == 503:
+            assert "loading" in reply.json["error"]["message"]
+
+
+def test_weights_that_cannot_be_served_end_the_server_with_one_sentence(start: Any, tmp_path: Path) -> None:
+    model = tmp_path / "broken"
+    shutil.copytree(CHECKPOINT, model)
+    (model / "model.safetensors").write_bytes(b"not safetensors")
+    with start(model=model, wait=False) as server:
+        assert server.process.wait(timeout=90) == 1
+        log = server.log.read_text()
+        assert log.startswith("error: ") and "safetensors" in log and "Traceback" not in log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "/nowhere", "--port", "1"], "/nowhere"),
+        (["--model", str(CHECKPOINT), "--port", "70000"], "65535"),
+        (["--model", str(CHECKPOINT), "--port", "1", "--threads", "0"], "at least 1"),
+        (["--model", str(CHECKPOINT), "--port", "1", "--api-key-file", "/nowhere"], "/nowhere"),
+    ],
+    ids=["no-model", "no-port", "no-threads", "no-key"],
+)
+def test_usage_errors(arguments: list[str], words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "runtime.server", *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_api_key_is_asked_for(start: Any, tmp_path: Path) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text("secret-17\n")
+    with start("--api-key-file", str(key_file)) as server:
+        assert server.ask("GET", "/health").status == 200
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret-17"}):
+            refused = server.ask("GET", "/v1/models", **headers)
+            assert refused.status == 401 and "secret" not in refused.body.decode()
+        assert server.ask("GET", "/v1/models", Authorization="Bearer secret-17").status == 200

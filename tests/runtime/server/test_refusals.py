@@ -1,0 +1,140 @@
+"""Bad input: OpenAI's error shape, the right status, one sentence, and a server that goes on."""
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
+HELLO = [{"role": "user", "content": "hello"}]
+BAD_BODIES = {
+    "not-json": (PLAIN, b"{", 400, "JSON"),
+    "not-an-object": (PLAIN, b"[]", 400, "object"),
+    "deep-nesting": (PLAIN, b'{"prompt":' + b"[" * 50000 + b"]" * 40000, 400, ""),
+    "not-utf8": (PLAIN, b'{"prompt": "\xff"}', 400, "JSON"),
+    "half-surrogate": (PLAIN, b'{"prompt": "\\ud800"}', 400, "surrogate"),
+    "no-prompt": (PLAIN, {}, 400, "prompt"),
+    "empty-prompt": (PLAIN, {"prompt": ""}, 400, "empty"),
+    "id-beyond-vocabulary": (PLAIN, {"prompt": [5, 640]}, 400, "640"),
+    "boolean-id": (PLAIN, {"prompt": [True]}, 400, "true"),
+    "two-prompts": (PLAIN, {"prompt": ["a", "b"]}, 400, "token ids"),
+    "prompt-too-long": (PLAIN, {"prompt": [5] * 2048}, 400, "2048"),
+    "no-room": (PLAIN, {"prompt": [5] * 2000, "max_tokens": 100}, 400, "max_tokens=100"),
+    "zero-tokens": (PLAIN, {"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
+    "hot": (PLAIN, {"prompt": "a", "temperature": 3}, 400, "temperature"),
+    "nan": (PLAIN, b'{"prompt": "a", "temperature": NaN}', 400, "temperature"),
+    "top-p-zero": (PLAIN, {"prompt": "a", "top_p": 0}, 400, "top_p"),
+    "top-k-text": (PLAIN, {"prompt": "a", "top_k": "20"}, 400, "top_k"),
+    "seed-too-large": (PLAIN, {"prompt": "a", "seed": 2**64}, 400, "seed"),
+    "two-answers": (PLAIN, {"prompt": "a", "n": 2}, 400, "n=2"),
+    "penalty": (PLAIN, {"prompt": "a", "frequency_penalty": 0.5}, 400, "frequency_penalty"),
+    "empty-stop": (PLAIN, {"prompt": "a", "stop": [""]}, 400, "stop"),
+    "options-without-stream": (PLAIN, {"prompt": "a", "stream_options": {"include_usage": True}}, 400, "stream=true"),
+    "other-model": (PLAIN, {"prompt": "a", "model": "gpt"}, 404, "gpt"),
+    "no-messages": (CHAT, {}, 400, "messages"),
+    "unknown-role": (CHAT, {"messages": [{"role": "robot", "content": "x"}]}, 400, "role"),
+    "image-part": (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "text parts"),
+    "reserved-template-word": (CHAT, {"messages": HELLO, "chat_template_kwargs": {"messages": []}}, 400, "may not set"),
+    "tokenize-nothing": ("/tokenize", {}, 400, "prompt or messages"),
+    "detokenize-text": ("/detokenize", {"tokens": "abc"}, 400, "tokens"),
+    "too-large": (PLAIN, b" " * 100001, 413, "100000"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BODIES, ids=list(BAD_BODIES))
+def test_bad_bodies(server: Any, case: str) -> None:
+    path, body, status, words = BAD_BODIES[case]
+    reply = server.ask("POST", path, body)
+    assert reply.status == status, reply.body
+    error = reply.json["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert words in error["message"] and "\n" not in error["message"]
+    assert server.ask("GET", "/health").status == 200
+
+
+def test_unknown_routes_and_methods(server: Any) -> None:
+    for method, path, status in (("GET", "/v1/nothing", 404), ("GET", PLAIN, 405), ("DELETE", "/campaign/arm", 405)):
+        reply = server.ask(method, path)
+        assert reply.status == status and reply.json["error"]["message"]
+
+
+def test_no_bad_request_left_a_trace_in_the_log(server: Any) -> None:
+    server.ask("POST", PLAIN, b"{")
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_a_client_that_leaves_frees_the_engine(server: Any) -> None:
+    """1500 tokens would take far longer than the rounds that pass before the engine hears of it."""
+    forever = {"prompt": "a b c", "max_tokens": 1500, "ignore_eos": True, "seed": 1}
+    events = server.events(PLAIN, **forever)
+    next(events)
+    events.close()
+    began = time.monotonic()
+    assert server.ask("POST", PLAIN, {"prompt": "a", "max_tokens": 2}).status == 200
+    with_stream = time.monotonic() - began
+    leave_without_streaming(server, forever)
+    assert server.ask("POST", PLAIN, {"prompt": "a", "max_tokens": 2}).status == 200
+    metrics = server.ask("GET", "/metrics").body.decode()
+    aborted = next(line for line in metrics.splitlines() if 'request_success_total{finished_reason="abort"' in line)
+    assert float(aborted.split()[-1]) >= 2, with_stream
+
+
+def leave_without_streaming(server: Any, body: dict[str, Any]) -> None:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
+        connection.request("POST", PLAIN, json.dumps(body))
+        time.sleep(0.3)
+
+
+def test_a_full_queue_answers_429(server: Any) -> None:
+    """One runs, two wait (the fixture's limit), the next is turned away; the waiting ones are served in order."""
+    events = server.events(PLAIN, prompt="a", max_tokens=1000, ignore_eos=True)
+    next(events)
+    order: list[str] = []
+    waiting = [threading.Thread(target=ask_and_note, args=(server, name, order)) for name in ("first", "second")]
+    for thread in waiting:
+        thread.start()
+        time.sleep(0.3)
+    refused = server.ask("POST", PLAIN, {"prompt": "a", "max_tokens": 1})
+    assert refused.status == 429 and refused.json["error"]["type"] == "rate_limit_error"
+    events.close()
+    for thread in waiting:
+        thread.join()
+    assert order == ["first", "second"]
+
+
+def ask_and_note(server: Any, name: str, order: list[str]) -> None:
+    if server.ask("POST", PLAIN, {"prompt": "a", "max_tokens": 1}).status == 200:
+        order.append(name)
+
+
+def test_metrics_count_what_the_stream_said(server: Any) -> None:
+    before = samples(server)
+    body = {"prompt": "Ida has 5 pears.", "max_tokens": 30, "seed": 2, "ignore_eos": True, "return_round_details": True}
+    rounds = server.ask("POST", PLAIN, body).json["metrics"]["rounds"]
+    after = samples(server)
+    gained = {name: after[name] - before.get(name, 0) for name in after}
+    spec = [entry for entry in rounds if entry["kind"] == "spec"]
+    assert gained["vllm:spec_decode_num_drafts_total"] == len(spec)
+    assert gained["vllm:spec_decode_num_draft_tokens_total"] == sum(entry["drafted"] for entry in spec)
+    assert gained["vllm:spec_decode_num_accepted_tokens_total"] == sum(entry["accepted"] for entry in spec)
+    by_position = [gained[f"vllm:spec_decode_num_accepted_tokens_per_pos_total/{i}"] for i in range(7)]
+    assert sum(by_position) == sum(entry["accepted"] for entry in spec)
+    assert by_position == sorted(by_position, reverse=True)
+    assert gained["vllm:generation_tokens_total"] == 30
+    assert gained["vllm:request_decode_time_seconds_count"] == 1
+    assert gained["vllm:request_decode_time_seconds_sum"] > 0 < gained["vllm:request_prefill_time_seconds_sum"]
+
+
+def samples(server: Any) -> dict[str, float]:
+    found = {}
+    for line in server.ask("GET", "/metrics").body.decode().splitlines():
+        name, _, value = line.rpartition(" ")
+        if not name or line.startswith("#") or "le=" in name:
+            continue
+        position = name.partition('position="')[2].partition('"')[0]
+        found[name.partition("{")[0] + (f"/{position}" if position else "")] = float(value)
+    return found
