@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from runtime.config import DraftConfig, TargetConfig
 from runtime.engine import Engine, EngineOptions, EngineShape
-from runtime.models.weights import draft_shapes, random_weights, target_shapes
+from runtime.models.weights import Shapes, draft_shapes, random_weights, target_shapes
 from runtime.sequence import Finish, GenerateRequest
 
 ORACLES = Path(__file__).parent / "oracles"
@@ -109,6 +110,13 @@ def write_drafter(folder: Path, raw: dict[str, Any], seed: int = 2) -> Path:
     return folder
 
 
+def weights_on(
+    device: torch.device, shapes: Shapes, seed: int, dtype: torch.dtype = torch.float32
+) -> dict[str, torch.Tensor]:
+    """Random weights, the same on every device because they are made on the CPU."""
+    return {name: value.to(device) for name, value in random_weights(shapes, seed, dtype=dtype).items()}
+
+
 def engine(
     target: dict[str, Any] | None = None,
     draft: dict[str, Any] | None = None,
@@ -121,10 +129,9 @@ def engine(
     draft_config = None if draft == {} else DraftConfig.from_hf(draft or draft_json())
     chosen = EngineOptions(**({"max_model_len": 512, "page_size": 16} | options))
     shape = EngineShape.of(target_config, draft_config, chosen)
-    made: list[Any] = [random_weights(target_shapes(target_config), seeds[0], shape.device, shape.dtype), None]
-    if draft_config:
-        made[1] = random_weights(draft_shapes(draft_config), seeds[1], shape.device, shape.dtype)
-    built = Engine.assemble(shape, *made, target_config.eos_token_ids)
+    target_weights = weights_on(shape.device, target_shapes(target_config), seeds[0], shape.dtype)
+    draft_weights = draft_config and weights_on(shape.device, draft_shapes(draft_config), seeds[1], shape.dtype)
+    built = Engine.assemble(shape, target_weights, draft_weights, target_config.eos_token_ids)
     built.routes.enable(routes or {})
     return built
 
@@ -155,15 +162,26 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+
+
+@pytest.fixture(scope="session", params=DEVICES)
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Every test that builds something runs on the CPU and, under the `gpu` marker, on CUDA."""
+    return torch.device(request.param)
+
+
 @pytest.fixture(scope="session")
-def make() -> SimpleNamespace:
-    """The builders above, for test modules."""
+def make(device: torch.device) -> SimpleNamespace:
+    """The builders above, for test modules; engines are built on `device`."""
     return SimpleNamespace(
+        device=device,
+        weights=partial(weights_on, device),
         target_json=target_json,
         draft_json=draft_json,
         write_target=write_target,
         write_drafter=write_drafter,
-        engine=engine,
+        engine=partial(engine, device=device.type),
         answer=answer,
         prompt_of=prompt_of,
         run_oracle=run_oracle,

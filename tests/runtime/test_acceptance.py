@@ -59,27 +59,29 @@ def test_residual_on_partly_overlapping_supports() -> None:
 class Chains:
     """Many seeds generating in lockstep, each at its own position, with blocks of `drafts` drafts."""
 
-    def __init__(self, drafts: int, first: int = 0) -> None:
-        self.drafts, self.seed = drafts, torch.arange(SEEDS)
-        self.start = torch.full((SEEDS,), 10)
-        self.last = torch.full((SEEDS,), first)
-        self.emitted: list[list[int]] = []
-        self.tokens = torch.full((SEEDS, 16), -1)
+    def __init__(self, drafts: int, device: torch.device) -> None:
+        self.drafts, self.seed = drafts, torch.arange(SEEDS, device=device)
+        self.start = torch.full((SEEDS,), 10, device=device)
+        self.last = torch.zeros_like(self.seed)
+        self.tokens = torch.full((SEEDS, 16), -1, device=device)
+        self.target, self.draft, self.all = (x.to(device) for x in (TARGET, DRAFT, ALL))
 
     def propose(self) -> Proposal:
         tokens, laws, last = [], [], self.last
         for step in range(self.drafts):
-            laws.append(DRAFT[last])
+            laws.append(self.draft[last])
             position = (self.start + 1 + step)[:, None]
-            last = draw(ALL.expand(SEEDS, VOCAB), DRAFT[last], noise.DRAFT, self.seed[:, None], position)
+            last = draw(self.all.expand(SEEDS, VOCAB), self.draft[last], noise.DRAFT, self.seed[:, None], position)
             tokens.append(last)
-        ids = ALL.expand(SEEDS, self.drafts, VOCAB)
+        ids = self.all.expand(SEEDS, self.drafts, VOCAB)
         return Proposal(torch.stack(tokens, 1), ids, torch.stack(laws, 1))
 
     def round(self, proposal: Proposal | None = None) -> Tensor:
         proposal = proposal or self.propose()
         before = torch.cat((self.last[:, None], proposal.tokens), 1)
-        rows = Distribution(ALL.expand(*before.shape, VOCAB), TARGET[before], torch.tensor(False))
+        rows = Distribution(
+            self.all.expand(*before.shape, VOCAB), self.target[before], torch.tensor(False, device=self.seed.device)
+        )
         verdict = accept(rows, proposal, self.seed, self.start)
         out = torch.cat((proposal.tokens, verdict.token[:, None]), 1)
         out.scatter_(1, verdict.accepted[:, None], verdict.token[:, None])
@@ -92,12 +94,12 @@ class Chains:
 
 
 @pytest.mark.parametrize("drafts", (1, 3, 7))
-def test_output_law_over_rounds_is_the_targets(drafts: int) -> None:
+def test_output_law_over_rounds_is_the_targets(drafts: int, device: torch.device) -> None:
     """Three tokens by as many rounds as they take; a round redraws positions that an earlier one drafted in vain."""
-    chains, accepted = Chains(drafts), []
+    chains, accepted = Chains(drafts, device), []
     for _ in range(3):
         accepted.append(chains.round())
-    codes = (chains.tokens[:, :3] * torch.tensor([VOCAB**2, VOCAB, 1])).sum(1)
+    codes = (chains.tokens[:, :3].cpu() * torch.tensor([VOCAB**2, VOCAB, 1])).sum(1)
     law = chain_law(TARGET, 0, 3)
     counts = np.bincount(codes.numpy(), minlength=VOCAB**3)
     assert counts[law == 0].sum() == 0
@@ -105,9 +107,9 @@ def test_output_law_over_rounds_is_the_targets(drafts: int) -> None:
     assert 0 < torch.stack(accepted).float().mean() < drafts
 
 
-def test_law_of_accepted_counts() -> None:
+def test_law_of_accepted_counts(device: torch.device) -> None:
     """P(first draft accepted) is sum over tokens of min(p, q)."""
-    counts = Chains(1).round()
+    counts = Chains(1, device).round()
     expected = float(torch.minimum(TARGET[0], DRAFT[0]).sum())
     assert stats.binomtest(int(counts.sum()), SEEDS, expected).pvalue > 1e-3
 
@@ -138,11 +140,11 @@ def test_agreeing_lookup_drafts_keep_their_own_q() -> None:
 
 
 @pytest.mark.parametrize("agree", (0, 1, 2))
-def test_lookup_drafts_keep_the_targets_law_over_rounds(agree: int) -> None:
-    chains, found = Chains(3), torch.tensor([2, 1, 3])
+def test_lookup_drafts_keep_the_targets_law_over_rounds(agree: int, device: torch.device) -> None:
+    chains, found = Chains(3, device), torch.tensor([2, 1, 3], device=device)
     for _ in range(3):
         chains.round(lookup.certain_from(chains.propose(), found, agree))
-    codes = (chains.tokens[:, :3] * torch.tensor([VOCAB**2, VOCAB, 1])).sum(1)
+    codes = (chains.tokens[:, :3].cpu() * torch.tensor([VOCAB**2, VOCAB, 1])).sum(1)
     law, counts = chain_law(TARGET, 0, 3), np.bincount(codes.numpy(), minlength=VOCAB**3)
     assert counts[law == 0].sum() == 0
     assert stats.chisquare(counts[law > 0], law[law > 0] * SEEDS).pvalue > 1e-3

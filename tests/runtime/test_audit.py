@@ -98,7 +98,7 @@ def test_forced_logits_are_those_of_one_plain_forward(make: Any) -> None:
     logits = audit.forced(engine, tape[:41], tape[41:])
     target = engine.decoder.target
     with torch.inference_mode():
-        expected = target.head(target.sequence(torch.tensor(tape)[None]).hidden)[0, 40:]
+        expected = target.head(target.sequence(torch.tensor([tape], device=make.device)).hidden)[0, 40:].cpu()
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)
 
 

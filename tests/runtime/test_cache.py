@@ -30,16 +30,18 @@ def e4m3_values() -> np.ndarray:
     return np.where(byte & 127 == 127, np.nan, value) * np.where(byte & 128, -1, 1)
 
 
-def test_every_e4m3_byte_survives_and_every_fp16_value_rounds_to_nearest_even() -> None:
+def test_every_e4m3_byte_survives_and_every_fp16_value_rounds_to_nearest_even(device: torch.device) -> None:
     values = e4m3_values()
     stored = torch.arange(256, dtype=torch.uint8).view(E4M3)
-    decoded = stored.float()
+    decoded = stored.to(device).float().cpu()
     assert np.array_equal(decoded.numpy(), values.astype(np.float32), equal_nan=True)
     finite = ~np.isnan(values)
-    assert torch.equal(encode(decoded, E4M3).view(torch.uint8)[finite], stored.view(torch.uint8)[finite])
+    assert torch.equal(
+        encode(decoded.to(device), E4M3).view(torch.uint8).cpu()[finite], stored.view(torch.uint8)[finite]
+    )
 
     inputs = torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16).view(torch.float16)
-    codes = encode(inputs, E4M3).view(torch.uint8).numpy()
+    codes = encode(inputs.to(device), E4M3).view(torch.uint8).cpu().numpy()
     exact = inputs.double().numpy()
     assert np.isnan(values[codes[np.isnan(exact)]]).all()
     exact, codes = exact[~np.isnan(exact)], codes[~np.isnan(exact)]
@@ -56,11 +58,11 @@ def test_every_e4m3_byte_survives_and_every_fp16_value_rounds_to_nearest_even() 
 @pytest.mark.parametrize("kind", CACHE_DTYPES)
 def test_rows_come_back_in_order_through_any_page_table(make: Any, kind: str) -> None:
     config = TargetConfig.from_hf(make.target_json())
-    cache = PagedCache(config, 61, 8, CACHE_DTYPES[kind], CPU)
+    cache = PagedCache(config, 61, 8, CACHE_DTYPES[kind], make.device)
     cache.remap([3, 0, 7, 5, 1, 6, 2, 4])
-    rows = torch.randn(61, 2, 16)
+    rows = torch.randn(61, 2, 16).to(make.device)
     for start in range(0, 61, 9):
-        positions = torch.arange(start, min(start + 9, 61))
+        positions = torch.arange(start, min(start + 9, 61), device=make.device)
         cache.write(1, cache.slots(positions), rows[positions], -rows[positions])
     k, v = cache.read(1, 61, torch.float32)
     expected = encode(rows, CACHE_DTYPES[kind]).float()

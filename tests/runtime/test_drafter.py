@@ -13,7 +13,7 @@ from runtime import draft
 from runtime.cache import DraftCache
 from runtime.config import DraftConfig, TargetConfig
 from runtime.models.drafter import Drafter
-from runtime.models.weights import draft_shapes, parameter_count, random_weights, target_shapes
+from runtime.models.weights import draft_shapes, parameter_count, target_shapes
 from runtime.sampling import SamplingParams
 
 ANCHOR, LENGTHS, TEMPERATURE = 11, (1, 2, 31, 40, 41, 100), 0.7
@@ -36,15 +36,15 @@ def raw_config(make: Any, shape: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def inputs(make: Any) -> dict[str, Tensor]:
-    target = random_weights(target_shapes(TargetConfig.from_hf(make.target_json())), 1)
-    aux = torch.randn(max(LENGTHS), 3 * 48, generator=torch.Generator().manual_seed(4))
+    target = make.weights(target_shapes(TargetConfig.from_hf(make.target_json())), 1)
+    aux = torch.randn(max(LENGTHS), 3 * 48, generator=torch.Generator().manual_seed(4)).to(make.device)
     return {"embedding": target["embed_tokens.weight"], "head": target["lm_head.weight"], "aux": aux}
 
 
 @pytest.fixture(scope="module")
 def oracle(make: Any, inputs: dict[str, Tensor], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     work = tmp_path_factory.mktemp("dflash2")
-    save_file(inputs, work / "inputs.safetensors")
+    save_file({name: value.cpu() for name, value in inputs.items()}, work / "inputs.safetensors")
     jobs = []
     for name in SHAPES:
         folder = make.write_drafter(work / name, raw_config(make, name))
@@ -58,18 +58,22 @@ def drafter_of(make: Any, shape: str, inputs: dict[str, Tensor]) -> Drafter:
     operators = make.engine().decoder.operators
     head = make.engine().decoder.target.head
     assert torch.equal(head.weight, inputs["head"])
-    return Drafter(config, random_weights(draft_shapes(config), 2), inputs["embedding"], head, operators)
+    return Drafter(config, make.weights(draft_shapes(config), 2), inputs["embedding"], head, operators)
+
+
+def anchor_of(make: Any) -> Tensor:
+    return torch.tensor([ANCHOR], device=make.device)
 
 
 def filled(drafter: Drafter, aux: Tensor, length: int, pieces: int) -> DraftCache:
     """A context cache that got its `length` positions in pieces, each followed by rejected rows."""
-    cache = DraftCache(drafter.config, 512, torch.float32, torch.device("cpu"))
+    cache = DraftCache(drafter.config, 512, torch.float32, aux.device)
     size = -(-length // pieces)
     for start in range(0, length, size):
         keep = min(size, length - start)
-        rejected = torch.full((3, aux.shape[1]), 7.0)
+        rejected = torch.full((3, aux.shape[1]), 7.0, device=aux.device)
         rows = torch.cat((aux[start : start + keep], rejected))
-        positions = torch.arange(start, start + len(rows))
+        positions = torch.arange(start, start + len(rows), device=aux.device)
         cache.store(start, keep, drafter.context(rows, positions))
     return cache
 
@@ -82,8 +86,8 @@ def test_hidden_states_agree_with_dflash(
 ) -> None:
     drafter = drafter_of(make, shape, inputs)
     cache = filled(drafter, inputs["aux"], length, pieces)
-    hidden = drafter.block(torch.tensor([ANCHOR]), length, 8, cache.visible())
-    torch.testing.assert_close(hidden, oracle[f"{shape}.{length}.hidden"], rtol=0, atol=1e-4)
+    hidden = drafter.block(anchor_of(make), length, 8, cache.visible())
+    torch.testing.assert_close(hidden.cpu(), oracle[f"{shape}.{length}.hidden"], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -95,10 +99,10 @@ def test_proposals_and_probabilities_agree_with_dflash(
         drafter_of(make, shape, inputs),
         {k: oracle[f"{shape}.{length}.{k}"] for k in ("greedy", "path")},
     )
-    hidden = drafter.block(torch.tensor([ANCHOR]), length, 8, filled(drafter, inputs["aux"], length, 1).visible())
+    hidden = drafter.block(anchor_of(make), length, 8, filled(drafter, inputs["aux"], length, 1).visible())
     unary, candidates = torch.sort(drafter.unary(hidden), dim=-1, descending=True, stable=True)
     unary, candidates = unary[:, :16], candidates[:, :16]
-    scores = draft.lattice(drafter, hidden, unary, candidates, torch.tensor([ANCHOR]))
+    scores = draft.lattice(drafter, hidden, unary, candidates, anchor_of(make))
     greedy = draft.walk(scores, candidates, SamplingParams(temperature=0), length)
     assert greedy.tokens[0].tolist() == expected["greedy"].tolist()
 
@@ -115,9 +119,9 @@ def test_proposals_and_probabilities_agree_with_dflash(
 
 def test_sampled_walk_returns_the_law_it_drew_from(make: Any, inputs: dict[str, Tensor]) -> None:
     drafter = drafter_of(make, "public-like", inputs)
-    hidden = drafter.block(torch.tensor([ANCHOR]), 40, 8, filled(drafter, inputs["aux"], 40, 1).visible())
+    hidden = drafter.block(anchor_of(make), 40, 8, filled(drafter, inputs["aux"], 40, 1).visible())
     unary, candidates = (x[:, :16] for x in torch.sort(drafter.unary(hidden), dim=-1, descending=True, stable=True))
-    scores = draft.lattice(drafter, hidden, unary, candidates, torch.tensor([ANCHOR]))
+    scores = draft.lattice(drafter, hidden, unary, candidates, anchor_of(make))
     law, seen = torch.softmax(scores.double() / 2, -1), set()
     for seed in range(40):
         proposal = draft.walk(scores, candidates, SamplingParams(temperature=2, seed=seed), 40)
@@ -132,9 +136,9 @@ def test_sampled_walk_returns_the_law_it_drew_from(make: Any, inputs: dict[str, 
 
 def test_draws_do_not_depend_on_where_the_block_began(make: Any, inputs: dict[str, Tensor]) -> None:
     """The same scores at the same absolute positions give the same tokens from a block that began earlier."""
-    scores = torch.randn(7, 16, 16, generator=torch.Generator().manual_seed(1))
+    scores = torch.randn(7, 16, 16, generator=torch.Generator().manual_seed(1)).to(make.device)
     scores = scores[:, :1].expand(7, 16, 16).contiguous()
-    candidates = torch.arange(7 * 16).view(7, 16)
+    candidates = torch.arange(7 * 16, device=make.device).view(7, 16)
     params = SamplingParams(temperature=1.5, seed=9)
     early = draft.walk(scores, candidates, params, 100).tokens[0]
     late = draft.walk(scores[3:], candidates[3:], params, 103).tokens[0]
@@ -144,7 +148,7 @@ def test_draws_do_not_depend_on_where_the_block_began(make: Any, inputs: dict[st
 
 def test_block_training_forward_agrees_with_single_blocks(make: Any, inputs: dict[str, Tensor]) -> None:
     drafter, aux = drafter_of(make, "public-like", inputs), inputs["aux"]
-    anchors, tokens = torch.tensor([1, 30, 64, 99]), torch.tensor([12, 13, 14, 15])
+    anchors, tokens = torch.tensor([[1, 30, 64, 99], [12, 13, 14, 15]], device=make.device)
     together = drafter.blocks(aux, anchors, tokens)
     for row, (anchor, token) in enumerate(zip(anchors.tolist(), tokens, strict=True)):
         alone = drafter.block(token.view(1), anchor, 8, filled(drafter, aux, anchor, 1).visible())
@@ -154,9 +158,8 @@ def test_block_training_forward_agrees_with_single_blocks(make: Any, inputs: dic
 def test_convolution_never_crosses_the_block(make: Any, inputs: dict[str, Tensor]) -> None:
     """A later block's rows do not depend on an earlier block's, although both go through one forward."""
     drafter, aux = drafter_of(make, "public-like", inputs), inputs["aux"]
-    anchors = torch.tensor([50, 58])
-    one = drafter.blocks(aux, anchors, torch.tensor([12, 14]))
-    other = drafter.blocks(aux, anchors, torch.tensor([99, 14]))
+    anchors, first, second = torch.tensor([[50, 58], [12, 14], [99, 14]], device=make.device)
+    one, other = drafter.blocks(aux, anchors, first), drafter.blocks(aux, anchors, second)
     assert torch.equal(one[1], other[1]) and not torch.equal(one[0], other[0])
 
 

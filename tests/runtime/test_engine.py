@@ -28,7 +28,7 @@ def logits_of(engine: Engine, tokens: Sequence[int]) -> torch.Tensor:
     """Logits behind `tokens`, from a forward without caches."""
     with torch.inference_mode():
         target = engine.decoder.target
-        return target.head(target.sequence(torch.tensor(tokens)[None]).hidden[0, -1])
+        return target.head(target.sequence(torch.tensor([tokens], device=engine.device)).hidden[0, -1]).cpu()
 
 
 def script(engine: Engine, tokens: list[int], prompt: int) -> None:
@@ -37,8 +37,8 @@ def script(engine: Engine, tokens: list[int], prompt: int) -> None:
     def propose(generation: Any, drafts: int) -> Proposal:
         known = len(generation.tokens) - prompt
         wanted = (tokens[known : known + drafts] + [0] * drafts)[:drafts]
-        ids = torch.tensor(wanted).view(1, drafts, 1)
-        return Proposal(ids[..., 0], ids, torch.ones(1, drafts, 1, dtype=torch.float64))
+        ids = torch.tensor(wanted, device=engine.device).view(1, drafts, 1)
+        return Proposal(ids[..., 0], ids, torch.ones_like(ids, dtype=torch.float64))
 
     engine.decoder.propose = propose
 

@@ -26,9 +26,10 @@ def expected(stream: int, seed: int, position: int, token: int) -> float:
 
 
 @pytest.mark.parametrize("stream", (noise.DRAFT, noise.ACCEPT, noise.TARGET))
-def test_hash_is_the_written_one(stream: int) -> None:
+def test_hash_is_the_written_one(stream: int, device: torch.device) -> None:
     for seed, position, token in ((0, 0, 0), (1, 2, 3), (2**64 - 1, 262143, 248319), (2**63, 17, 5)):
-        drawn = noise.uniform(stream, torch.tensor(noise.signed(seed)), torch.tensor(position), torch.tensor(token))
+        keys = (torch.tensor(key, device=device) for key in (noise.signed(seed), position, token))
+        drawn = noise.uniform(stream, *keys)
         assert float(drawn) == expected(stream, seed, position, token)
 
 
@@ -58,3 +59,11 @@ def test_race_draws_in_proportion_to_weight() -> None:
     counts = torch.bincount(drawn, minlength=4).numpy()
     assert counts[1] == 0
     assert stats.chisquare(counts[[0, 2, 3]], np.array([0.1, 0.3, 0.6]) * 100_000).pvalue > 1e-3
+
+
+@pytest.mark.gpu
+def test_noise_is_the_same_on_both_devices() -> None:
+    axes = (torch.arange(64)[:, None, None], torch.arange(99)[:, None], torch.arange(50))
+    for stream in (noise.DRAFT, noise.ACCEPT, noise.TARGET):
+        there = noise.uniform(stream, *(axis.cuda() for axis in axes))
+        assert torch.equal(there.cpu(), noise.uniform(stream, *axes))

@@ -49,12 +49,12 @@ PARAMS = [
 
 
 @pytest.mark.parametrize("levels", (1, 2, 3, 8, 10_000))
-def test_every_cut_agrees_with_the_sorted_reference(levels: int) -> None:
+def test_every_cut_agrees_with_the_sorted_reference(levels: int, device: torch.device) -> None:
     """Few levels make ties at the k-th place and at the nucleus boundary common."""
     generator = np.random.default_rng(levels)
     for params in PARAMS:
         rows = (generator.integers(0, levels, (6, 37)) / levels * 6).astype(np.float32)
-        result = distribution(torch.from_numpy(rows), params)
+        result = distribution(torch.from_numpy(rows).to(device), params)
         for i, row in enumerate(rows):
             assert agrees(law_of(result, i), reference(row, params)), (params, row)
 

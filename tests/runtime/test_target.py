@@ -35,17 +35,20 @@ class Rows:
         self.memory: Memory = built.decoder.memory
         self.state = self.memory.pool.acquire()
 
+    def tensor(self, ids: Any) -> Tensor:
+        return torch.tensor(ids, device=self.memory.pool.device)
+
     def prefill(self, ids: list[int], start: int = 0) -> Tensor:
         step = PrefillStep(self.target.rotary, start, len(ids), self.memory, self.state)
         with torch.inference_mode():
-            hidden = self.target.prefill(torch.tensor(ids), step).hidden
+            hidden = self.target.prefill(self.tensor(ids), step).hidden
             self.state.select(1)
-            return self.target.head(hidden)
+            return self.target.head(hidden).cpu()
 
     def verify(self, ids: list[int], start: int, state: RequestState | None = None) -> Tensor:
         step = VerifyStep(self.target.rotary, start, len(ids), self.memory, state or self.state)
         with torch.inference_mode():
-            return self.target.head(self.target.verify(torch.tensor(ids), step).hidden)
+            return self.target.head(self.target.verify(self.tensor(ids), step).hidden).cpu()
 
     def one_by_one(self, ids: list[int], start: int) -> Tensor:
         rows = []
@@ -81,8 +84,8 @@ def test_prefill_and_decode_agree_with_transformers(make: Any, oracle: Logits, s
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_training_forward_agrees_with_transformers(make: Any, oracle: Logits, shape: str) -> None:
-    target, ids = Rows(make, shape).target, torch.tensor(make.prompt_of(300))
-    mine = target.head(target.sequence(ids[None]).hidden)[0]
+    rows = Rows(make, shape)
+    mine = rows.target.head(rows.target.sequence(rows.tensor([make.prompt_of(300)])).hidden)[0].cpu()
     torch.testing.assert_close(mine, oracle[f"{shape}.300"][:300], rtol=0, atol=TOLERANCE)
 
 
@@ -205,13 +208,13 @@ def test_padding_slots_write_nothing(make: Any) -> None:
 def test_gradients_reach_every_leaf(make: Any) -> None:
     from kernels.registry import Routes
     from runtime.config import TargetConfig
-    from runtime.models.weights import random_weights, target_shapes
+    from runtime.models.weights import target_shapes
     from runtime.operators import Operators
 
     config = TargetConfig.from_hf(make.target_json())
-    leaves = {name: value.requires_grad_() for name, value in random_weights(target_shapes(config), 3).items()}
+    leaves = {name: value.requires_grad_() for name, value in make.weights(target_shapes(config), 3).items()}
     target = Target(config, leaves, Operators(Routes()), (1,))
-    output = target.sequence(torch.tensor([make.prompt_of(70), make.prompt_of(70, seed=9)]))
+    output = target.sequence(torch.tensor([make.prompt_of(70), make.prompt_of(70, seed=9)], device=make.device))
     (target.head(output.hidden).square().mean() + output.aux.square().mean()).backward()
     dead = [name for name, leaf in leaves.items() if leaf.grad is None or not leaf.grad.abs().sum() > 0]
     assert not dead
