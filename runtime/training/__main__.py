@@ -21,6 +21,7 @@ def main() -> int:
     measure = commands.add_parser("evaluate", help="measure a checkpoint on held-out templates")
     measure.add_argument("--model", type=Path, required=True)
     measure.add_argument("--preset", choices=sorted(PRESETS), required=True)
+    measure.add_argument("--kinds", nargs="+", help="default: the preset's")
     measure.add_argument("--per-kind", type=int, default=30)
     measure.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -50,7 +51,7 @@ def _train(options: argparse.Namespace) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     from runtime.training.evaluate import held_out_outcomes, print_table, table
 
-    kinds = PRESETS[options.preset].kinds
+    kinds = tuple(options.kinds or PRESETS[options.preset].kinds)
     outcomes = list(held_out_outcomes(options.model, kinds, options.per_kind, options.seed))
     print_table(table(outcomes))
     return 0

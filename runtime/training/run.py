@@ -32,7 +32,7 @@ from runtime.training.target_training import Leaves, TargetTrainer, assemble, in
 from runtime.training.text import Batch, RowSource, batches, texts
 
 _VOCABULARY_TEXTS = 20000
-_ROWS_PER_SHARD = 2048
+_ROWS_PER_SHARD = 4096
 _SAVE_EVERY = 500
 _TARGET_SHARE = 0.7
 _REPORT_EVERY = 50
