@@ -161,7 +161,6 @@ def _converse(
 ) -> tuple[str, str]:
     """Send, then receive until the response ends. A refused upload may still have an answer to read."""
     now, recv = time.monotonic_ns, connection.recv
-    acknowledge = connection.setsockopt
     unsent = ""
     try:
         connection.sendall(request)
@@ -169,8 +168,6 @@ def _converse(
         unsent = str(error)
     heard_ns = now()
     while True:
-        # Acknowledge at once: a server that leaves Nagle's algorithm on would otherwise wait for our delayed one.
-        acknowledge(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         try:
             data = recv(_RECV_BYTES)
         except BlockingIOError:
