@@ -58,6 +58,8 @@ class GdnTrial(Trial):
         self.a, self.b = self.packed[:, ends[0] : ends[1]], self.packed[:, ends[1] : ends[2]]
         self.problem = problem_of(self.qkv, self.a, self.b, self.layer, self.state)
         self.written = [int(slot) for slot in table[: shape.rows]]
+        # On the device, because a run may be captured: indexing with a list would copy from the host.
+        self.live_slots = table[: shape.rows][table[: shape.rows] >= 0].long()
 
     def set_state(self, state: str) -> None:
         self.packed.copy_(self.rows.get(state, self.live))
@@ -80,8 +82,7 @@ class GdnTrial(Trial):
         return {"out": self.launch(schedule), **self.left_behind()}
 
     def left_behind(self) -> Outputs:
-        live = [slot for slot in self.written if slot >= 0]
-        states = self.state.pool[live]
+        states = self.state.pool.index_select(0, self.live_slots)
         return {"states": states, "window": self.state.window.clone(), "pool": self.state.pool.clone()}
 
     def expected(self) -> Outputs:

@@ -60,7 +60,12 @@ def int64() -> torch.dtype:
 
 
 BUILD = BuildSpec(
-    operator="selection", schedule="threshold", revision=1, language="cuda", sources=("selection/threshold.cu",)
+    operator="selection",
+    schedule="threshold",
+    revision=1,
+    language="cuda",
+    sources=("selection/threshold.cu",),
+    headers=("include/abi.h", "include/sm90.cuh"),
 )
 SCHEDULES = (
     Schedule(

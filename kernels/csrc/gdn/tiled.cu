@@ -115,12 +115,30 @@ __global__ void __launch_bounds__(kWarps * 32) recur(const __grid_constant__ Ope
   }
   sm90::wait_for_previous();
   sm90::launch_next();
-  for (int i = threadIdx.x; i < o.rows * kD; i += kThreads) {
-    const float* unit = o.unit + static_cast<int64_t>(i / kD) * channels + key_head * kD + i % kD;
-    q_s[i / kD][i % kD] = __ldcg(unit), k_s[i / kD][i % kD] = __ldcg(unit + o.key_heads * kD);
+  constexpr int kQuads = kRows * kD / 4 / kThreads, kSingles = (kRows * kTile + kThreads - 1) / kThreads;
+  float4 q_own[kQuads], k_own[kQuads];
+  float v_own[kSingles];
+#pragma unroll
+  for (int i = 0; i < kQuads; i++) {
+    const int r = (i * kThreads + threadIdx.x) / (kD / 4), at = (i * kThreads + threadIdx.x) % (kD / 4);
+    const float4* unit = reinterpret_cast<const float4*>(o.unit + static_cast<int64_t>(r) * channels + key_head * kD) + at;
+    if (r < o.rows) q_own[i] = __ldcg(unit), k_own[i] = __ldcg(unit + o.key_heads * (kD / 4));
   }
-  for (int i = threadIdx.x; i < o.rows * kTile; i += kThreads)
-    v_s[i / kTile][i % kTile] = __ldcg(o.unit + static_cast<int64_t>(i / kTile) * channels + (2 * o.key_heads + head) * kD + tile + i % kTile);
+#pragma unroll
+  for (int i = 0; i < kSingles; i++) {
+    const int r = (i * kThreads + threadIdx.x) / kTile, at = (i * kThreads + threadIdx.x) % kTile;
+    if (r < o.rows) v_own[i] = __ldcg(o.unit + static_cast<int64_t>(r) * channels + (2 * o.key_heads + head) * kD + tile + at);
+  }
+#pragma unroll
+  for (int i = 0; i < kQuads; i++) {
+    const int r = (i * kThreads + threadIdx.x) / (kD / 4), at = (i * kThreads + threadIdx.x) % (kD / 4);
+    if (r < o.rows) reinterpret_cast<float4*>(q_s[r])[at] = q_own[i], reinterpret_cast<float4*>(k_s[r])[at] = k_own[i];
+  }
+#pragma unroll
+  for (int i = 0; i < kSingles; i++) {
+    const int r = (i * kThreads + threadIdx.x) / kTile, at = (i * kThreads + threadIdx.x) % kTile;
+    if (r < o.rows) v_s[r][at] = v_own[i];
+  }
   __syncthreads();
 
   // The tree over the chunks: chunks of this thread, then lanes `kLanes` apart, then warps.

@@ -69,17 +69,28 @@ __device__ __forceinline__ bool named_barrier_or(int id, int threads, bool value
 __device__ __forceinline__ void launch_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
+// Of `expected` blocks that arrive at a counter, true for the last, which sees what the others wrote. One thread of each
+// block calls it, after a barrier of the block; the counter is zero again afterwards.
+__device__ __forceinline__ bool arrive_last(unsigned int* counter, unsigned expected) {
+  __threadfence();
+  const bool last = atomicAdd(counter, 1u) == expected - 1;
+  if (last) *counter = 0;
+  __threadfence();
+  return last;
+}
+
+// Keeps a value in a register where the compiler would rather compute it again.
+__device__ __forceinline__ void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
+
 // --- arithmetic ---
 __device__ __forceinline__ uint32_t half2_mul(uint32_t a, uint32_t b) {
   uint32_t r;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
   return r;
 }
-// Two E4M3 values, exact in FP16.
-__device__ __forceinline__ uint32_t e4m3_to_half2(uint32_t pair) {
-  uint32_t r;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(static_cast<uint16_t>(pair)));
-  return r;
+// Four E4M3 values as two FP16 pairs, exact; the conversion takes either half of a register.
+__device__ __forceinline__ void e4m3_to_half2(uint32_t four, uint32_t& low, uint32_t& high) {
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.rn.f16x2.e4m3x2 %0, l;\ncvt.rn.f16x2.e4m3x2 %1, h;\n}" : "=r"(low), "=r"(high) : "r"(four));
 }
 __device__ __forceinline__ float exp2_approx(float x) {
   float r;
@@ -106,10 +117,12 @@ __device__ __forceinline__ void changed(float (&d)[kCount]) {
   for (int i = 0; i < kCount; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 // A K-major operand in shared memory without swizzle: 8 x 16-byte core matrices, `k_stride` bytes apart along K and
-// `row_stride` along the other axis.
-__device__ __forceinline__ uint64_t operand(uint32_t address, uint32_t k_stride, uint32_t row_stride) {
-  return static_cast<uint64_t>((address & 0x3FFFF) >> 4) | static_cast<uint64_t>(k_stride >> 4) << 16 | static_cast<uint64_t>(row_stride >> 4) << 32;
-}
+// `row_stride` along the other axis; `offset` bytes further for another part of the same buffer.
+struct Operand {
+  uint32_t low, high;
+  __device__ __forceinline__ Operand(uint32_t address, uint32_t k_stride, uint32_t row_stride) : low(address >> 4 | k_stride >> 4 << 16), high(row_stride >> 4) {}
+  __device__ __forceinline__ uint64_t at(uint32_t offset) const { return static_cast<uint64_t>(high) << 32 | (low + (offset >> 4)); }
+};
 // d[64x48] (+)= a[64x16] b[16x48]: a in registers, b described; without `kAdd` d is overwritten.
 template <bool kAdd>
 __device__ __forceinline__ void product_64x48x16(float (&d)[24], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b) {

@@ -29,7 +29,7 @@ struct Shared {
   Stage stage[kStages];
   float4 half_sum[8][2][32];
   uint64_t full[kStages], empty[kStages];
-  int last;
+  bool last;
 };
 
 // A word holds eight codes: elements 2p and 2p+1 of pair p in its low and high half. Sign and magnitude of pairs 0 and 1
@@ -47,19 +47,17 @@ struct Operands {
   const uint8_t* weight;
   const __half* x;
   __half* y;
-  float* partial;        // [blocks][2][kOutputs]: a block's run has at most two incomplete row blocks
+  float* partial;        // [block + row block][kOutputs]: no two pairs of a block and a row block it shares have the same sum
   unsigned int* arrived; // [row blocks], zero between launches
   int m, n, row_blocks, k_units, x_stride, y_stride;
   float scale;
 };
 
-__device__ __forceinline__ int first_unit(int block, int units, int blocks) {
-  return static_cast<int>(static_cast<int64_t>(block) * units / blocks);
-}
+__device__ __forceinline__ int first_unit(unsigned block, unsigned units, unsigned blocks) { return block * units / blocks; }
 // The block whose run holds `unit`.
-__device__ __forceinline__ int block_of(int unit, int units, int blocks) {
-  return static_cast<int>(((static_cast<int64_t>(unit) + 1) * blocks - 1) / units);
-}
+__device__ __forceinline__ int block_of(unsigned unit, unsigned units, unsigned blocks) { return ((unit + 1) * blocks - 1) / units; }
+
+__device__ __forceinline__ void add(float4& sum, const float4& x) { sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w; }
 
 // Values of one lane: [m tile][row g or g + 8, column 2c or 2c + 1], m tiles 2 * group and 2 * group + 1 of the row block.
 template <bool kGated>
@@ -94,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
   const int begin = first_unit(block, units, blocks), end = first_unit(block + 1, units, blocks);
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; i++) sm90::barrier_init(&s.full[i], 1), sm90::barrier_init(&s.empty[i], kWarps);
+    for (int i = 0; i < kStages; i++) sm90::barrier_init(&s.full[i], 1 + 32), sm90::barrier_init(&s.empty[i], kWarps);
     sm90::barrier_init_visible();
   }
   for (int i = threadIdx.x; i < kStages * (8 - o.m) * (kK / 8); i += kThreads) {  // rows that x does not have
@@ -105,42 +103,48 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
   sm90::launch_next();
 
   if (warp == kWarps) {
-    if (lane != 0) return;
-    const uint32_t x_bytes = o.m * kK * 2;
-    auto weights = [&](int unit) {
-      Stage& stage = s.stage[(unit - begin) % kStages];
-      uint64_t* full = &s.full[(unit - begin) % kStages];
-      sm90::barrier_expect(full, kUnitBytes + x_bytes);
-      sm90::bulk_copy(stage.codes, o.weight + static_cast<int64_t>(unit) * kUnitBytes, kUnitBytes, full);
+    const uint8_t* weight = o.weight + static_cast<int64_t>(begin) * kUnitBytes;
+    int k_unit = begin % o.k_units, stage = 0, parity = 1;
+    // One lane announces and starts a unit's weights; all lanes copy its x, four pieces of 16 bytes each.
+    auto weights = [&](int stage) {
+      if (lane == 0) sm90::barrier_expect(&s.full[stage], kUnitBytes), sm90::bulk_copy(s.stage[stage].codes, weight, kUnitBytes, &s.full[stage]);
+      weight += kUnitBytes;
     };
-    auto activations = [&](int unit) {
-      Stage& stage = s.stage[(unit - begin) % kStages];
-      const __half* from = o.x + unit % o.k_units * kK;
-      for (int row = 0; row < o.m; row++)
-        sm90::bulk_copy(stage.x[row], from + static_cast<int64_t>(row) * o.x_stride, kK * 2, &s.full[(unit - begin) % kStages]);
+    const int piece = lane & 15, row = lane >> 4;
+    const __half* x_from = o.x + static_cast<int64_t>(row) * o.x_stride + piece * 8;
+    const uint32_t x_to = sm90::smem(&s.stage[0].x[row][piece * 8 * 2]);
+    auto activations = [&](int stage) {
+      const __half* from = x_from + k_unit * kK;
+#pragma unroll
+      for (int i = 0; i < 4; i++, from += 2 * o.x_stride)
+        if (row + 2 * i < o.m) sm90::copy_16(x_to + stage * sizeof(Stage) + i * 2 * kXStride, from);
+      sm90::copies_arrive(&s.full[stage]);
+      if (++k_unit == o.k_units) k_unit = 0;
     };
-    const int ahead = min(end, begin + kStages);
-    for (int unit = begin; unit < ahead; unit++) weights(unit);
+    const int ahead = min(end - begin, kStages);
+    for (int i = 0; i < ahead; i++) weights(i);
     sm90::wait_for_previous();
-    for (int unit = begin; unit < ahead; unit++) activations(unit);
-    for (int unit = ahead; unit < end; unit++) {
-      const int turn = (unit - begin) / kStages;
-      sm90::barrier_wait(sm90::smem(&s.empty[(unit - begin) % kStages]), (turn - 1) & 1);
-      weights(unit);
-      activations(unit);
+    for (int i = 0; i < ahead; i++) activations(i);
+#pragma unroll 1
+    for (int unit = begin + ahead; unit < end; unit++) {
+      parity ^= stage == 0;
+      sm90::barrier_wait(sm90::smem(&s.empty[stage]), parity);
+      weights(stage);
+      activations(stage);
+      if (++stage == kStages) stage = 0;
     }
     return;
   }
 
   const int group = warp & 7, k_tile = warp >> 3;  // 32 weight rows; which 64-wide k tile of the unit
-  const uint32_t codes = sm90::smem(s.stage[0].codes) + ((group * 4 + k_tile) * 32 + lane) * 16;
-  const uint32_t scales = sm90::smem(s.stage[0].scales) + (group * 32 + lane) * 8 + k_tile * 4;
-  const uint32_t x = sm90::smem(s.stage[0].x) + g * kXStride + k_tile * 128 + c * 32;
+  uint32_t codes = sm90::smem(s.stage[0].codes) + ((group * 4 + k_tile) * 32 + lane) * 16;
+  uint32_t scales = sm90::smem(s.stage[0].scales) + (group * 32 + lane) * 8 + k_tile * 4;
+  uint32_t x = sm90::smem(s.stage[0].x) + g * kXStride + k_tile * 128 + c * 32;
   uint32_t stage = 0, barrier = sm90::smem(&s.full[0]), parity = 0;
+  sm90::keep(codes), sm90::keep(scales), sm90::keep(x);
   for (int unit = begin; unit < end;) {
     const int row_block = unit / o.k_units, stop = min(end, (row_block + 1) * o.k_units);
     const bool whole = unit == row_block * o.k_units && stop == (row_block + 1) * o.k_units;
-    const int slot = begin / o.k_units == row_block ? 0 : 1;
     float d[2][4] = {};
 #pragma unroll 1
     for (; unit < stop; unit++) {
@@ -152,10 +156,11 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
       if (lane == 0) sm90::barrier_arrive(barrier + kStages * 8);
       stage += sizeof(Stage), barrier += 8;
       if (stage == kStages * sizeof(Stage)) stage = 0, barrier -= kStages * 8, parity ^= 1;
+      uint32_t both[2];  // scales of rows g and g + 8
+      sm90::e4m3_to_half2(scale, both[0], both[1]);
 #pragma unroll
       for (int t = 0; t < 2; t++) {
-        const uint32_t both = sm90::e4m3_to_half2(scale >> (t * 16));  // rows g and g + 8
-        const uint32_t upper = __byte_perm(both, 0, 0x1010), lower = __byte_perm(both, 0, 0x3232);
+        const uint32_t upper = __byte_perm(both[t], 0, 0x1010), lower = __byte_perm(both[t], 0, 0x3232);
         uint32_t a[4], e[4];
         decode(q[t].x, upper, a), decode(q[t].z, lower, e);
         sm90::mma_16816(d[t], a[0], e[0], a[1], e[1], x0.x, x0.y);
@@ -169,44 +174,25 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
     float4 v[2] = {make_float4(d[0][0], d[0][1], d[0][2], d[0][3]), make_float4(d[1][0], d[1][1], d[1][2], d[1][3])};
     if (k_tile == 1) s.half_sum[group][0][lane] = v[0], s.half_sum[group][1][lane] = v[1];
     sm90::named_barrier(1, kConsumers);
-    if (k_tile == 0) {
-#pragma unroll
-      for (int t = 0; t < 2; t++) {
-        const float4 odd = s.half_sum[group][t][lane];
-        v[t].x += odd.x, v[t].y += odd.y, v[t].z += odd.z, v[t].w += odd.w;
-      }
-      if (whole) store<kGated>(o, row_block, group, lane, v);
-    }
+    if (k_tile == 0) add(v[0], s.half_sum[group][0][lane]), add(v[1], s.half_sum[group][1][lane]);
     if (!whole) {
+      float4* partial = reinterpret_cast<float4*>(o.partial) + row_block * (kOutputs / 4) + group * 64 + lane;
+      if (k_tile == 0) __stcg(partial + block * (kOutputs / 4), v[0]), __stcg(partial + block * (kOutputs / 4) + 32, v[1]);
       const int from = block_of(row_block * o.k_units, units, blocks), to = block_of((row_block + 1) * o.k_units - 1, units, blocks);
-      if (k_tile == 0) {
-        float4* out = reinterpret_cast<float4*>(o.partial + (static_cast<int64_t>(block) * 2 + slot) * kOutputs);
-        __stcg(out + (group * 2 + 0) * 32 + lane, v[0]);
-        __stcg(out + (group * 2 + 1) * 32 + lane, v[1]);
-        __threadfence();
-      }
       sm90::named_barrier(1, kConsumers);
-      if (threadIdx.x == 0) {
-        s.last = atomicAdd(&o.arrived[row_block], 1u) == static_cast<unsigned>(to - from);
-        if (s.last) o.arrived[row_block] = 0;
-        __threadfence();
-      }
+      if (threadIdx.x == 0) s.last = sm90::arrive_last(&o.arrived[row_block], to - from + 1);
       sm90::named_barrier(1, kConsumers);
-      if (s.last && k_tile == 0) {
-        float4 sum[2] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)};
+      if (s.last) {
+        v[0] = make_float4(0, 0, 0, 0);
+        partial += k_tile * 32;
 #pragma unroll 4
-        for (int b = from; b <= to; b++) {
-          const int its_slot = first_unit(b, units, blocks) / o.k_units == row_block ? 0 : 1;
-          const float4* in = reinterpret_cast<const float4*>(o.partial + (static_cast<int64_t>(b) * 2 + its_slot) * kOutputs);
-#pragma unroll
-          for (int t = 0; t < 2; t++) {
-            const float4 p = __ldcg(in + (group * 2 + t) * 32 + lane);
-            sum[t].x += p.x, sum[t].y += p.y, sum[t].z += p.z, sum[t].w += p.w;
-          }
-        }
-        store<kGated>(o, row_block, group, lane, sum);
+        for (int b = from; b <= to; b++) add(v[0], __ldcg(partial + b * (kOutputs / 4)));
+        if (k_tile == 1) s.half_sum[group][1][lane] = v[0];
+        sm90::named_barrier(1, kConsumers);
+        v[1] = s.half_sum[group][1][lane];
       }
     }
+    if (k_tile == 0 && (whole || s.last)) store<kGated>(o, row_block, group, lane, v);
     sm90::named_barrier(1, kConsumers);  // half_sum and last are free again
   }
 }
@@ -218,7 +204,7 @@ EXPORT int ENTRY(revision)() { return 1; }
 
 // Bytes of workspace for `row_blocks` row blocks on `blocks` blocks; it must be zero before its first use.
 EXPORT int64_t ENTRY(workspace_bytes)(int row_blocks, int blocks) {
-  return static_cast<int64_t>(row_blocks) * 4 + 128 + static_cast<int64_t>(blocks) * 2 * kOutputs * 4;
+  return static_cast<int64_t>(row_blocks) * 4 + 128 + static_cast<int64_t>(blocks + row_blocks) * kOutputs * 4;
 }
 
 // weight: row_blocks * k_units units; x: [m][>= k_units * 128] FP16; y: [m][n] FP16; strides count elements.

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "abi.h"
+#include "sm90.cuh"
 
 namespace ENTRY(code) {  // named: nvcc gives an unnamed one another name in every build
 
@@ -19,6 +20,11 @@ __device__ __forceinline__ uint64_t key_of(float x, int id) {
   const uint32_t bits = __float_as_uint(x + 0.0f);
   const uint32_t ordered = bits ^ (static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31) | 0x80000000u);
   return static_cast<uint64_t>(ordered) << 32 | (0xFFFFFFFFu - static_cast<uint32_t>(id));
+}
+// The float of a key, 0 for -0.
+__device__ __forceinline__ float value_of(uint64_t key) {
+  const uint32_t ordered = static_cast<uint32_t>(key >> 32);
+  return __uint_as_float(ordered & 0x80000000u ? ordered ^ 0x80000000u : ~ordered);
 }
 __device__ __forceinline__ int id_of(uint64_t key) { return static_cast<int>(0xFFFFFFFFu - static_cast<uint32_t>(key)); }
 
@@ -89,14 +95,16 @@ __global__ void __launch_bounds__(kThreads) threshold(const __grid_constant__ Op
   }
   __syncthreads();
   const uint64_t least = bound;
+  const float least_value = least == 1 ? -INFINITY : value_of(least);
 #pragma unroll
   for (int i = 0; i < kQuads; i++)
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-      const int id = first + (i * kThreads + threadIdx.x) * 4 + j;
-      const uint64_t candidate = key_of(x[i][j], id);
-      if (id < end && candidate >= least) kept[atomicAdd(&size, 1)] = candidate;
-    }
+    for (int j = 0; j < 4; j++)
+      if (x[i][j] >= least_value) {  // rare, and the float is compared faster than the key
+        const int id = first + (i * kThreads + threadIdx.x) * 4 + j;
+        const uint64_t candidate = key_of(x[i][j], id);
+        if (id < end && candidate >= least) kept[atomicAdd(&size, 1)] = candidate;
+      }
   __syncthreads();
   const int held = size;
   if ((held & 1) && threadIdx.x == 0) kept[held] = 0;
@@ -107,25 +115,32 @@ __global__ void __launch_bounds__(kThreads) threshold(const __grid_constant__ Op
     const int rank = rank_of(kept[i], kept, (held + 1) & ~1);
     if (rank < o.count) __stcg(reinterpret_cast<unsigned long long*>(mine + rank), static_cast<unsigned long long>(kept[i]));
   }
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) {
-    last = atomicAdd(o.arrived + row, 1u) == static_cast<unsigned>(blocks - 1);
-    if (last) o.arrived[row] = 0;
-    __threadfence();
-  }
+  if (threadIdx.x == 0) last = sm90::arrive_last(o.arrived + row, blocks), size = 0, bound = 1;
   __syncthreads();
   if (!last) return;
 
-  const int all = blocks * o.count;
-  const unsigned long long* every = reinterpret_cast<const unsigned long long*>(o.kept + static_cast<int64_t>(row) * all);
-  for (int i = threadIdx.x; i < all; i += kThreads) kept[i] = __ldcg(every + i);
-  if ((all & 1) && threadIdx.x == 0) kept[all] = 0;
+  // Every block's list descends. Where half as many blocks as entries are wanted (rounded up) have a second entry at or
+  // above a key, enough entries are; the best such key bounds the answer.
+  const unsigned long long* every = reinterpret_cast<const unsigned long long*>(o.kept + static_cast<int64_t>(row) * blocks * o.count);
+  const int needed = (o.count + 1) / 2;
+  if (blocks >= needed && o.count > 1) {
+    if (threadIdx.x < kPairs) best[threadIdx.x] = threadIdx.x < blocks ? __ldcg(every + threadIdx.x * o.count + 1) : 0;
+    __syncthreads();
+    if (threadIdx.x < blocks && best[threadIdx.x] != 0 && rank_of(best[threadIdx.x], best, (blocks + 1) & ~1) == needed - 1) bound = best[threadIdx.x];
+    __syncthreads();
+  }
+  for (int i = threadIdx.x; i < blocks * o.count; i += kThreads) {
+    const uint64_t candidate = __ldcg(every + i);
+    if (candidate >= bound) kept[atomicAdd(&size, 1)] = candidate;
+  }
   __syncthreads();
-  for (int i = threadIdx.x; i < all; i += kThreads) {
+  const int left = size;
+  if ((left & 1) && threadIdx.x == 0) kept[left] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < left; i += kThreads) {
     const uint64_t candidate = kept[i];
-    if (candidate == 0) continue;
-    const int rank = rank_of(candidate, kept, (all + 1) & ~1);
+    const int rank = rank_of(candidate, kept, (left + 1) & ~1);
     if (rank >= o.count) continue;
     o.ids[row * o.count + rank] = id_of(candidate);
     o.values[row * o.count + rank] = __ldg(logits + id_of(candidate));
