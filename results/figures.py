@@ -71,7 +71,7 @@ def pair_effects(ax: Axes, group: Group, pairs: pd.DataFrame, level_column: str)
     ax.set_xticks(sorted(s + 1 for s in medians))
     ax.set_xlabel("startup")
     ax.set_ylabel("effect, %")
-    ax.legend(ncols=2)
+    ax.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return ax
 
 
@@ -143,6 +143,7 @@ def acceptance(ax: Axes, group: Group) -> Axes | None:
         x = np.arange(len(histogram)) + shift
         hatch = "" if role == "control" else "///"
         ax.bar(x, [100 * n / total for n in histogram], 0.4, color=STYLE[role]["color"], hatch=hatch, label=role)
+    ax.set_xticks(range(max(map(len, arms.values()))))
     ax.set_xlabel("accepted drafts in a round")
     ax.set_ylabel("rounds, %")
     ax.legend()

@@ -14,13 +14,14 @@ from markupsafe import Markup
 
 from campaigns.records import Score
 from results import cells, figures, frames
-from results.groups import excluded, grouped
+from results.groups import Group, excluded, grouped
 from results.markdown import all_tables, notes
 from results.reader import Reader
 from results.summary import Summary, is_aa
 from results.svg import svg
 
 _MAX_ROUNDS = 200_000  # read for figures; evenly over the requests
+_Q1 = 2  # the kind of a narrow step in the round table
 _TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -41,7 +42,6 @@ def html(summary: Summary, reader: Reader, scores: Sequence[Score], *, all_quant
         kind="A/A" if is_aa(summary) else "A/B",
         verdict=cells.verdict(summary.judgement),
         effect=cells.effect(summary.judgement.effect),
-        interval=cells.interval(summary.judgement),
         floor=cells.floor(summary.judgement),
         tables=list(all_tables(summary, scores, all_quantiles=all_quantiles)),
         pictures=list(pictures(summary, reader)),
@@ -72,29 +72,31 @@ def _drawings(summary: Summary, reader: Reader) -> Iterator[tuple[str, Callable[
             1,
         )
     yield "Control drift over the campaign", partial(figures.control_drift, measured=measured, level_column=column), 1
-    yield from _round_drawings(summary, reader, measured)
     for group in figures.drawable(summary.groups):
+        yield from _round_drawings(summary, reader, group, by_group[group.id], measured)
         yield f"{group.id}: acceptance", partial(figures.acceptance, group=group), 1
     samples = frames.samples(reader, campaign_id)
     yield "Clock and power", partial(figures.timeline, samples=samples), 2
 
 
 def _round_drawings(
-    summary: Summary, reader: Reader, measured: pd.DataFrame
+    summary: Summary, reader: Reader, group: Group, pairs: pd.DataFrame, measured: pd.DataFrame
 ) -> Iterator[tuple[str, Callable[[Any], Any], int]]:
+    """Of one group alone: rounds of different prompts would make one curve of many."""
+    admissible = pairs[pairs.admissible]
+    ids = pd.concat([admissible.control_request_id, admissible.candidate_request_id])
+    counted = measured[measured.request_id.isin(ids)]
+    chosen = _chosen(counted, f"n_{summary.source.round_prefix}_rounds", _MAX_ROUNDS // len(summary.groups))
+    rounds = figures.with_context(frames.rounds(reader, chosen), counted)
+    rounds = rounds[rounds.kind != _Q1]
     column = f"{summary.source.round_prefix}_ns"
-    chosen = _chosen(measured[measured.admissible], f"n_{summary.source.round_prefix}_rounds")
-    rounds = figures.with_context(frames.rounds(reader, chosen), measured)
-    rounds = rounds[rounds.kind != 2]
-    scope, count = cells.scope_words(summary.source.round), len(chosen)
-    note = f"{scope}, {count} of {len(measured)} requests"
-    yield f"Round times ({note})", partial(figures.round_ecdf, rounds=rounds, column=column), 1
-    yield f"Round time by context ({note})", partial(figures.round_by_context, rounds=rounds, column=column), 1
+    note = f"{cells.scope_words(summary.source.round)}; {len(chosen)} of {len(counted)} requests"
+    yield f"{group.id}: round times ({note})", partial(figures.round_ecdf, rounds=rounds, column=column), 1
+    yield f"{group.id}: by context ({note})", partial(figures.round_by_context, rounds=rounds, column=column), 1
 
 
-def _chosen(counted: pd.DataFrame, size_column: str) -> list[int]:
-    """Requests whose rounds are drawn: all, or evenly spread pairs of neighbours up to the limit."""
-    total = float(counted[size_column].sum())
-    step = max(1, int(-(-total // _MAX_ROUNDS)))
+def _chosen(counted: pd.DataFrame, size_column: str, limit: int) -> list[int]:
+    """Requests whose rounds are drawn: all, or evenly spread pairs of neighbours up to about the limit."""
+    step = max(1, int(-(-float(counted[size_column].sum()) // limit)))
     ids = counted.sort_values(["fixture", "seed", "startup", "repeat", "role"]).request_id.tolist()
     return [int(request_id) for i, request_id in enumerate(ids) if (i // 2) % step == 0]

@@ -7,11 +7,13 @@ their median, context length × figures, dataset × rates, remaining facts.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from campaigns.plan import Role
 from campaigns.records import Score
+from campaigns.scorers.paired import Discordance, discordance, newest
 from campaigns.statistics import mismatch_bound
 from results import cells
 from results.groups import Group
@@ -170,22 +172,25 @@ def number_or_dash(ns: int | None) -> str:
 
 
 def datasets(summary: Summary) -> Table:
-    """A corpus by dataset: cases, decode rates, acceptance."""
+    """A corpus by dataset: cases, exact pairs, decode rates, acceptance."""
+    cases = Counter(fixture["dataset"] for fixture in summary.plan["fixtures"])
     rows = tuple(
         (
             group.id,
-            str(group.n_admissible_pairs),
+            str(cases[group.fixture]),
+            exact_pairs(group),
             cells.both(group.control.decode_tokens_per_s, group.candidate.decode_tokens_per_s, 3),
             cells.share(group.candidate.draft_acceptance_rate, 4),
             cells.both(group.candidate.accepted_drafts_per_round, group.candidate.emitted_tokens_per_round, 6),
             cells.number(group.candidate.drafted_per_round, 4),
-            str(group.candidate.n_capped),
+            f"{group.control.n_capped} / {group.candidate.n_capped}",
         )
         for group in summary.groups
     )
     header = (
         "dataset",
-        "pairs",
+        "cases",
+        "exact pairs",
         "control / candidate tok/s",
         "accepted %",
         "accepted / emitted per round",
@@ -266,20 +271,30 @@ def order(summary: Summary) -> Table | None:
 
 def scores(found: Sequence[Score]) -> Table | None:
     """The newest verdict of each scorer on each answer, counted per arm; capped and ineligible apart."""
-    newest = {(s.scorer, s.key, s.role): s for s in found}
-    names = sorted({scorer for scorer, _, _ in newest})
+    last = newest(found).values()
+    names = list(dict.fromkeys(score.scorer for score in last))
     if not names:
         return None
     rows = tuple(
-        (name, *(_score_cell([s for s in newest.values() if s.scorer == name and s.role is role]) for role in Role))
+        (
+            name,
+            *(_score_cell([s for s in last if s.scorer == name and s.role is role]) for role in Role),
+            *_discordant(discordance(last, name)),
+        )
         for name in names
     )
     return Table(
         "Scores",
-        ("scorer", "control", "candidate"),
+        ("scorer", "control", "candidate", "only control / only candidate passed", "McNemar p"),
         rows,
-        "Capped answers fail at their cap; ineligible ones leave the denominator.",
+        "Capped answers fail at their cap; ineligible ones leave the denominator; p: exact, over discordant pairs.",
     )
+
+
+def _discordant(found: Discordance) -> tuple[str, str]:
+    if not found.n_pairs:
+        return cells.DASH, cells.DASH
+    return f"{found.only_control} / {found.only_candidate}", cells.number(found.p, 4)
 
 
 def _score_cell(found: Sequence[Score]) -> str:
