@@ -157,7 +157,7 @@ class Round:
     kind: str | None = None  # spec | q1, as the engine said
     client_ns: int | None = None  # since the previous content chunk
     client_tokens: int | None = None
-    coalesced: bool = False  # shared its recv with another event
+    coalesced: bool = False  # shared its recv with another content chunk
     engine_ns: int | None = None
     draft_ns: int | None = None
     verify_ns: int | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import h11
 
@@ -36,9 +36,10 @@ class Recording:
 
 @dataclass(frozen=True)
 class Event:
+    """`at_ns` is the recv that completed it; events of one recv share it."""
+
     at_ns: int
     data: str
-    coalesced: bool  # shared its recv with another event
     kind: str = "message"  # the `event:` field
 
 
@@ -127,11 +128,7 @@ class _Answer:
             self.complete = True
 
     def _append(self, events: Iterator[tuple[str, str]], at_ns: int) -> None:
-        for kind, data in events:
-            shares = bool(self.events) and self.events[-1].at_ns == at_ns
-            if shares:
-                self.events[-1] = replace(self.events[-1], coalesced=True)
-            self.events.append(Event(at_ns, data, shares, kind))
+        self.events += [Event(at_ns, data, kind) for kind, data in events]
 
 
 def parse(recording: Recording) -> Exchange:

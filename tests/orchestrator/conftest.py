@@ -82,8 +82,6 @@ class ScriptedServer:
             buffer = b""
             if not self._play(connection, self._scripts[min(len(self.requests), len(self._scripts)) - 1]):
                 return
-            if headers.get("connection") == "close":
-                return
 
     def _play(self, connection: socket.socket, script: Script) -> bool:
         for action in script:

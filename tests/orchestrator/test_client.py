@@ -171,17 +171,17 @@ def test_bytes_behind_the_end_spoil_the_connection() -> None:
 @given(st.lists(st.text(max_size=6).filter(lambda t: not set(t) & set("\r\n")), min_size=1, max_size=5), st.data())
 def test_decoder_gives_the_same_events_for_every_cut(texts: list[str], data: st.DataObject) -> None:
     end = data.draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
-    whole = b"".join(b"data:x" + text.encode() + end + end for text in texts)
+    whole = b"".join(b"data:x" + text.encode() + end + b"data:y" + end + end for text in texts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
     decoder, events = EventDecoder(), []
     for start, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True):
         events += decoder.feed(whole[start:stop])
-    assert [event for _, event in events] == [f"x{text}" for text in texts]
+    assert [event for _, event in events] == [f"x{text}\ny" for text in texts]
 
 
 def test_events_after_done_are_not_read() -> None:
     late = json.dumps({"choices": [{"index": 0, "text": "late"}]})
-    assert read((Event(1, "[DONE]", False), Event(2, late, False))).text == ""
+    assert read((Event(1, "[DONE]"), Event(2, late))).text == ""
 
 
 # -- calibration -----------------------------------------------------------------------------------------------------
