@@ -8,6 +8,7 @@ import torch
 from runtime.cache import draft_cache_bytes, target_cache_bytes
 from runtime.config import DraftConfig, TargetConfig
 from runtime.errors import CapacityError
+from runtime.models import quant
 from runtime.models.weights import draft_shapes, parameter_count, target_shapes
 from runtime.state import state_bytes
 
@@ -45,6 +46,13 @@ def required_bytes(
     if draft:
         parts["draft window"] = draft_cache_bytes(draft, capacity, dtype)
     return parts
+
+
+def nvfp4_saving(target: TargetConfig, dtype: torch.dtype) -> int:
+    """Bytes that the target's linears need less as 4-bit codes with one scale byte per 16 of them."""
+    shapes = {name: shape for name, shape in target_shapes(target).items() if quant.quantisable(name)}
+    count = parameter_count(shapes)
+    return count * dtype.itemsize - count * 9 // 16
 
 
 def check(parts: dict[str, int], available: int, capacity: int) -> None:

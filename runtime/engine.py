@@ -33,7 +33,10 @@ ROWS = 8
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """None takes the checkpoint's context length, the model dtype for K/V, and the hybrid rule for the page size."""
+    """None takes the checkpoint's context length, the model dtype for K/V, and the hybrid rule for the page size.
+
+    `keep_nvfp4` keeps NVFP4 linears in 4 bits for the schedules that read them; otherwise they are dequantised at load.
+    """
 
     max_model_len: int | None = None
     device: str = "cpu"
@@ -42,6 +45,7 @@ class EngineOptions:
     page_size: int | None = None
     prefill_budget: int = 4096
     context_pipeline: bool = True
+    keep_nvfp4: bool = False
     rank: int = 0
     world_size: int = 1
 
@@ -71,7 +75,7 @@ class Engine:
         shape = EngineShape.of(target_config, draft_config, options)
         shape.check_memory()
         device, dtype = shape.device, shape.dtype
-        target_weights = read_target(model_dir, target_config, device, dtype)
+        target_weights = read_target(model_dir, target_config, device, dtype, options.keep_nvfp4)
         draft_weights = read_draft(draft_dir, draft_config, device, dtype) if draft_config else None
         eos = eos_token_ids(model_dir, target_config)
         return cls.assemble(shape, target_weights, draft_weights, eos)
@@ -156,6 +160,8 @@ class EngineShape:
         parts = capacity.required_bytes(
             self.target, self.draft, self.dtype, self.cache_dtype, self.capacity, self.page_size
         )
+        if self.options.keep_nvfp4:
+            parts["weights"] -= capacity.nvfp4_saving(self.target, self.dtype)
         capacity.check(parts, capacity.available_bytes(self.device), self.capacity)
 
 

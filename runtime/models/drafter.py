@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from runtime.config import SLIDING, DraftConfig
-from runtime.models.layers import Linear, Mlp, RmsNorm, Rotary, fused, softmax_attention
+from runtime.models.layers import Linear, Mlp, RmsNorm, Rotary, Weight, fused, softmax_attention
 from runtime.models.target import Head
 from runtime.operators import Operators
 
@@ -30,7 +30,7 @@ class GroupedDynamicConv:
     projects. Taps never reach across the block's first row.
     """
 
-    def __init__(self, config: DraftConfig, weights: Mapping[str, Tensor], prefix: str, operators: Operators) -> None:
+    def __init__(self, config: DraftConfig, weights: Mapping[str, Weight], prefix: str, operators: Operators) -> None:
         self.base = weights[f"{prefix}.base_kernel"]
         self.project = Linear(weights[f"{prefix}.kernel_projection.weight"], operators, f"{prefix}.kernel")
         self.taps, self.group = config.conv_kernel_size, config.conv_group_size
@@ -56,7 +56,7 @@ class GroupedDynamicConv:
 class DraftAttention:
     """Queries from the block, keys and values from context and block; visible where |distance| < window."""
 
-    def __init__(self, config: DraftConfig, weights: Mapping[str, Tensor], layer: int, operators: Operators) -> None:
+    def __init__(self, config: DraftConfig, weights: Mapping[str, Weight], layer: int, operators: Operators) -> None:
         prefix = f"layers.{layer}.self_attn"
         self.dim, self.causal = config.head_dim, config.is_causal
         self.window = config.sliding_window if config.layer_types[layer] == SLIDING else None
@@ -111,7 +111,7 @@ class Block:
 
 
 class DraftLayer:
-    def __init__(self, config: DraftConfig, weights: Mapping[str, Tensor], layer: int, operators: Operators) -> None:
+    def __init__(self, config: DraftConfig, weights: Mapping[str, Weight], layer: int, operators: Operators) -> None:
         prefix, eps = f"layers.{layer}", config.rms_norm_eps
         self.attention = DraftAttention(config, weights, layer, operators)
         self.mlp = Mlp(weights, f"{prefix}.mlp", operators)
@@ -131,7 +131,7 @@ class Drafter:
     """The drafter of one target; `embedding` [V, H] and `head` are borrowed from it."""
 
     def __init__(
-        self, config: DraftConfig, weights: Mapping[str, Tensor], embedding: Tensor, head: Head, operators: Operators
+        self, config: DraftConfig, weights: Mapping[str, Weight], embedding: Tensor, head: Head, operators: Operators
     ) -> None:
         self.config, self.embedding, self.head = config, embedding, head
         self.fc = Linear(weights["fc.weight"], operators, "drafter.fc")

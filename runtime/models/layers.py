@@ -10,13 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernels import projection
+from kernels.projection.nvfp4 import Nvfp4Weight
+from runtime.models import quant
 from runtime.operators import Operators
+
+Weight = Tensor | Nvfp4Weight
+"""A weight [N, K] as checkpoints hand it out: a dense tensor or NVFP4 codes."""
 
 
 class Linear:
     """A bias-free projection [.., K] -> [.., N] through the `projection` operator; `site` names it in audits."""
 
-    def __init__(self, weight: projection.Weight | Tensor, operators: Operators, site: str) -> None:
+    def __init__(self, weight: Weight, operators: Operators, site: str) -> None:
         self.weight = projection.DenseWeight(weight) if isinstance(weight, Tensor) else weight
         self.operators = operators
         self.site = site
@@ -32,9 +37,28 @@ class Linear:
         return y if x.ndim == 2 else y.view(*x.shape[:-1], self.weight.n)
 
 
-def fused(parts: Sequence[Tensor], operators: Operators, site: str) -> Linear:
-    """One projection whose output is the parts' outputs side by side."""
-    return Linear(torch.cat(tuple(parts)), operators, site)
+class SideBySide:
+    """Several projections of one input, their outputs side by side."""
+
+    def __init__(self, parts: Sequence[Linear]) -> None:
+        self.parts = tuple(parts)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.cat([part(x) for part in self.parts], -1)
+
+
+def fused(parts: Sequence[Weight], operators: Operators, site: str) -> Linear | SideBySide:
+    """One projection whose output is the parts' outputs side by side.
+
+    NVFP4 parts are joined only where they share their global scale; anything else would round them anew, so they then
+    stay separate projections.
+    """
+    if all(isinstance(part, Tensor) for part in parts):
+        return Linear(torch.cat(tuple(parts)), operators, site)
+    joined = quant.joined(parts)
+    if joined is not None:
+        return Linear(joined, operators, site)
+    return SideBySide([Linear(part, operators, f"{site}[{i}]") for i, part in enumerate(parts)])
 
 
 class RmsNorm:
@@ -53,7 +77,7 @@ class RmsNorm:
 class Mlp:
     """Gated SiLU: `down(silu(gate(x)) * up(x))`, gate and up in one projection."""
 
-    def __init__(self, weights: Mapping[str, Tensor], prefix: str, operators: Operators) -> None:
+    def __init__(self, weights: Mapping[str, Weight], prefix: str, operators: Operators) -> None:
         parts = [weights[f"{prefix}.{name}_proj.weight"] for name in ("gate", "up")]
         self.gate_up = fused(parts, operators, f"{prefix}.gate_up")
         self.down = Linear(weights[f"{prefix}.down_proj.weight"], operators, f"{prefix}.down")

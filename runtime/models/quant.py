@@ -5,19 +5,20 @@ Per linear: `weight_packed` uint8 [N, K/2] (two E2M1 codes a byte, low nibble fi
 `kernels.projection.nvfp4`'s.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from kernels.projection.nvfp4 import GROUP, Nvfp4Weight
+from kernels.projection.nvfp4 import GROUP, Nvfp4Weight, padded
 from runtime.errors import ModelError
 
 if TYPE_CHECKING:
     from runtime.models.weights import Checkpoint
 
 FORMAT = "nvfp4-pack-quantized"
+TILE = 32
 
 
 def format_of(raw: Mapping[str, Any]) -> str | None:
@@ -30,6 +31,11 @@ def format_of(raw: Mapping[str, Any]) -> str | None:
     if formats != {FORMAT}:
         raise ModelError(f"quantisation format {sorted(map(str, formats))} is not supported; {FORMAT} is")
     return FORMAT
+
+
+def quantisable(name: str) -> bool:
+    """Whether a tensor is a decoder linear: 496 of them at the public shape; embedding and head stay 16-bit."""
+    return "_proj" in name and name.endswith(".weight")
 
 
 def check(checkpoint: "Checkpoint", name: str, shape: tuple[int, ...]) -> None:
@@ -48,8 +54,17 @@ def check(checkpoint: "Checkpoint", name: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def dequantise(checkpoint: "Checkpoint", name: str, device: torch.device) -> Tensor:
-    """The FP32 weight [N, K] of one quantised linear: code times group scale exactly, then one division."""
+def read(checkpoint: "Checkpoint", name: str, device: torch.device) -> Nvfp4Weight:
+    """One quantised linear as stored; `dequantised()` gives its FP32 values with one rounding."""
     packed, scales = (checkpoint.raw(f"{name}.{part}").to(device) for part in ("weight_packed", "weight_scale"))
-    divisor = float(checkpoint.raw(f"{name}.weight_global_scale"))
-    return Nvfp4Weight(packed, scales, divisor, packed.shape[0]).dequantised()
+    return Nvfp4Weight(packed, scales, float(checkpoint.raw(f"{name}.weight_global_scale")), packed.shape[0])
+
+
+def joined(parts: Sequence[Tensor | Nvfp4Weight]) -> Nvfp4Weight | None:
+    """NVFP4 `parts` of one global scale as one weight, padded physically to the widest tile; None where they differ."""
+    if not all(isinstance(part, Nvfp4Weight) for part in parts) or len({part.global_scale for part in parts}) > 1:
+        return None
+    packed = torch.cat([part.packed[: part.n] for part in parts])
+    # torch cannot join float8 tensors on every device; their bytes it can.
+    scales = torch.cat([part.scales[: part.n].view(torch.uint8) for part in parts]).view(torch.float8_e4m3fn)
+    return padded(Nvfp4Weight(packed, scales, parts[0].global_scale, packed.shape[0]), TILE)

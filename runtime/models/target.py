@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kernels import attention, gdn
 from runtime.config import FULL, TargetConfig
-from runtime.models.layers import Linear, Mlp, RmsNorm, Rotary, fused
+from runtime.models.layers import Linear, Mlp, RmsNorm, Rotary, Weight, fused
 from runtime.models.steps import PrefillStep, SequenceStep, Step, VerifyStep
 from runtime.operators import Operators
 
@@ -33,7 +33,7 @@ class Output:
 class Attention:
     """Full attention with per-head query/key norms, partial rotary positions and a sigmoid output gate."""
 
-    def __init__(self, config: TargetConfig, weights: Mapping[str, Tensor], layer: int, operators: Operators) -> None:
+    def __init__(self, config: TargetConfig, weights: Mapping[str, Weight], layer: int, operators: Operators) -> None:
         prefix = f"layers.{layer}.self_attn"
         self.layer, self.head_dim, self.heads = layer, config.head_dim, config.num_attention_heads
         parts = [weights[f"{prefix}.{name}_proj.weight"] for name in "qkv"]
@@ -57,7 +57,7 @@ class Attention:
 class GatedDeltaNet:
     """Linear attention: causal convolution, gated delta rule, gated norm."""
 
-    def __init__(self, config: TargetConfig, weights: Mapping[str, Tensor], layer: int, operators: Operators) -> None:
+    def __init__(self, config: TargetConfig, weights: Mapping[str, Weight], layer: int, operators: Operators) -> None:
         prefix = f"layers.{layer}.linear_attn"
         self.layer, self.eps = layer, config.rms_norm_eps
         self.key_heads, self.value_heads = config.linear_num_key_heads, config.linear_num_value_heads
@@ -89,7 +89,7 @@ class GatedDeltaNet:
 
 
 class DecoderLayer:
-    def __init__(self, config: TargetConfig, weights: Mapping[str, Tensor], layer: int, operators: Operators) -> None:
+    def __init__(self, config: TargetConfig, weights: Mapping[str, Weight], layer: int, operators: Operators) -> None:
         prefix, eps = f"layers.{layer}", config.rms_norm_eps
         kind = Attention if config.layer_types[layer] == FULL else GatedDeltaNet
         self.mixer = kind(config, weights, layer, operators)
@@ -108,7 +108,7 @@ class Target:
     def __init__(
         self,
         config: TargetConfig,
-        weights: Mapping[str, Tensor],
+        weights: Mapping[str, Weight],
         operators: Operators,
         aux_layers: Sequence[int] = (),
     ) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from runtime.config import FULL, DraftConfig, TargetConfig, read_json
 from runtime.errors import ModelError
 from runtime.models import quant
+from runtime.models.layers import Weight
 
 PREFIXES = ("model.language_model.", "language_model.model.", "model.", "")
 FP32_NAMES = ("A_log", "dt_bias")
@@ -65,40 +66,47 @@ def parameter_count(shapes: Shapes) -> int:
     return sum(math.prod(shape) for shape in shapes.values())
 
 
-def read_target(model_dir: Path, config: TargetConfig, device: torch.device, dtype: torch.dtype) -> "Checkpoint":
+def read_target(
+    model_dir: Path, config: TargetConfig, device: torch.device, dtype: torch.dtype, keep_nvfp4: bool = False
+) -> "Checkpoint":
     """The target's tensors, read from disk one by one as they are asked for."""
     raw = read_json(model_dir / "config.json")
-    checkpoint = Checkpoint(model_dir, target_shapes(config), device, dtype, quant.format_of(raw))
+    checkpoint = Checkpoint(model_dir, target_shapes(config), device, dtype, quant.format_of(raw), keep_nvfp4)
     _refuse_mtp_without_tensors(raw, checkpoint)
     return checkpoint
 
 
 def read_draft(draft_dir: Path, config: DraftConfig, device: torch.device, dtype: torch.dtype) -> "Checkpoint":
-    return Checkpoint(draft_dir, draft_shapes(config), device, dtype, None)
+    return Checkpoint(draft_dir, draft_shapes(config), device, dtype)
 
 
-class Checkpoint(Mapping[str, Tensor]):
+class Checkpoint(Mapping[str, Weight]):
     """Tensors of a safetensors folder by short name, checked against `shapes`; each access reads from disk.
 
-    Floating tensors come in `dtype` on `device` (decay parameters in FP32); `nvfp4-pack-quantized` linears come
-    dequantised.
+    Floating tensors come in `dtype` on `device` (decay parameters in FP32), `nvfp4-pack-quantized` linears dequantised
+    or, with `keep_nvfp4`, as they are.
     """
 
     def __init__(
-        self, folder: Path, shapes: Shapes, device: torch.device, dtype: torch.dtype, quantisation: str | None
+        self,
+        folder: Path,
+        shapes: Shapes,
+        device: torch.device,
+        dtype: torch.dtype,
+        quantisation: str | None = None,
+        keep_nvfp4: bool = False,
     ) -> None:
         self.folder, self.shapes, self.device, self.dtype = folder, shapes, device, dtype
         self.files = index_of(folder)
-        self.quantised = quantisation is not None
+        self.quantised, self.keep_nvfp4 = quantisation is not None, keep_nvfp4
         self._check()
 
-    def __getitem__(self, name: str) -> Tensor:
+    def __getitem__(self, name: str) -> Weight:
         dtype = torch.float32 if name.endswith(FP32_NAMES) else self.dtype
         if self.stored(name):
-            value = self.raw(name)
-        else:
-            value = quant.dequantise(self, name.removesuffix(".weight"), self.device)
-        return value.to(device=self.device, dtype=dtype)
+            return self.raw(name).to(device=self.device, dtype=dtype)
+        weight = quant.read(self, name.removesuffix(".weight"), self.device)
+        return weight if self.keep_nvfp4 else weight.dequantised().to(dtype)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.shapes)
@@ -132,7 +140,7 @@ class Checkpoint(Mapping[str, Tensor]):
                     raise ModelError(
                         f"tensor {name} has shape {list(self._shape(name))}, its configuration says {list(shape)}"
                     )
-            elif self.quantised and "_proj" in name and name.endswith(".weight"):
+            elif self.quantised and quant.quantisable(name):
                 quant.check(self, name.removesuffix(".weight"), shape)
             else:
                 raise ModelError(f"{self.folder} has no tensor {name!r}, which its configuration asks for")
@@ -185,7 +193,7 @@ class RandomWeights(Mapping[str, Tensor]):
 
 
 def _initial(name: str, shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:
-    """A random starting value: slow decays (fast ones leave one token in the state), base kernels near the identity tap, matrices by fan-in."""
+    """A random starting value: slow decays, base kernels near the identity tap, matrices by fan-in."""
     noise = torch.empty(shape, device=device)
     if name.endswith("A_log"):
         return noise.uniform_(0.01, 1, generator=generator).log()

@@ -12,7 +12,7 @@ from runtime.cache import CACHE_DTYPES, E4M3, DraftCache, PagedCache, encode, hy
 from runtime.config import DraftConfig, TargetConfig
 
 CPU = torch.device("cpu")
-PUBLIC = json.loads((Path(__file__).parent / "public_configs.json").read_text())
+PUBLIC = json.loads((Path(__file__).parents[2] / "benchmarks/qwen3_8_27b.json").read_text())
 
 
 def test_hybrid_page_rule_at_the_public_shape() -> None:

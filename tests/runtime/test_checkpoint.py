@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kernels.projection import nvfp4
+from kernels.registry import Routes
 from runtime.config import DraftConfig, TargetConfig, eos_token_ids
 from runtime.engine import Engine, EngineOptions, EngineShape
 from runtime.errors import CapacityError, ModelError
+from runtime.models import quant
+from runtime.models.layers import Linear
 from runtime.models.weights import random_weights, read_target, target_shapes
+from runtime.operators import Operators
+from runtime.sampling import SamplingParams
 
 CPU = torch.device("cpu")
 OPTIONS = EngineOptions(max_model_len=256)
@@ -230,3 +236,39 @@ def test_capacity_is_checked_against_memory_with_the_numbers(make: Any) -> None:
     ) as error:
         shape.check_memory()
     assert "\n" not in str(error.value)
+
+
+def test_kept_nvfp4_answers_as_its_dequantised_values(make: Any, tmp_path: Path) -> None:
+    """Parts of one projection have different global scales here, so they stay apart; two that agree are joined."""
+    folder = make.write_target(tmp_path / "model", make.target_json(linear_value_head_dim=16))
+    quantised(folder)
+
+    def one_scale(tensors: dict[str, torch.Tensor]) -> None:
+        stem = "model.layers.0.mlp.{}_proj.weight_global_scale"
+        tensors[stem.format("up")] = tensors[stem.format("gate")].clone()
+
+    retensored(folder, one_scale)
+    prompt, tokens = make.prompt_of(40), []
+    for keep in (False, True):
+        engine = Engine.load(folder, EngineOptions(max_model_len=128, keep_nvfp4=keep))
+        greedy = SamplingParams(temperature=0)
+        tokens.append(make.answer(engine, prompt, sampling=greedy, max_tokens=20, speculation="none").tokens)
+        kinds = {type(layer.mlp.gate_up).__name__ for layer in engine.decoder.target.layers}
+        assert kinds == ({"Linear", "SideBySide"} if keep else {"Linear"})
+    assert tokens[0] == tokens[1]
+
+
+@pytest.mark.parametrize(("width", "padded"), ((4120, 4128), (8240, 8256)))
+def test_tensor_parallel_widths_are_padded_physically_and_cropped_logically(width: int, padded: int) -> None:
+    """A rank's fused GDN projection is 4120 or 8240 wide; both were once computed wrong for want of padding."""
+    generator = torch.Generator().manual_seed(0)
+    halves = [nvfp4.quantise(torch.randn(width // 2, 32, generator=generator)) for _ in range(2)]
+    parts = [replace(half, global_scale=halves[0].global_scale) for half in halves]
+    joined = quant.joined(parts)
+    assert joined is not None and (joined.n, joined.physical_n) == (width, padded)
+    expected = torch.cat([part.dequantised() for part in parts])
+    assert torch.equal(joined.dequantised(), expected)
+    x = torch.randn(8, 32, generator=generator)
+    mine = Linear(joined, Operators(Routes()), "test")(x)
+    assert mine.shape == (8, width)
+    torch.testing.assert_close(mine.double(), x.double() @ expected.double().T, rtol=0, atol=1e-5)

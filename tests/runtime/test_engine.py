@@ -325,7 +325,7 @@ def test_prefill_chunks_are_cut_at_pages(make: Any, budget: int, monkeypatch: py
 
 
 def test_prefill_chunk_at_the_public_shape() -> None:
-    raw = json.loads((Path(__file__).parent / "public_configs.json").read_text())
+    raw = json.loads((Path(__file__).parents[2] / "benchmarks/qwen3_8_27b.json").read_text())
     options = EngineOptions(max_model_len=262144, kv_cache_dtype="fp8_e4m3", dtype="float16")
     shape = EngineShape.of(TargetConfig.from_hf(raw["target"]), DraftConfig.from_hf(raw["drafter"]), options)
     assert (shape.page_size, shape.prefill_chunk, shape.cache_dtype) == (3296, 3296, E4M3)
