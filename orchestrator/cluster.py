@@ -203,17 +203,27 @@ def place(cluster: Cluster, plan: LeasePlan, uuids: Sequence[str], deadline: flo
     import ray
     from ray.util import placement_group
 
+    if not any(node["Alive"] for node in ray.nodes()):
+        raise _lost(cluster, "no host of it is alive")
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     resources, names_devices = _wanted(plan, uuids, there)
     group = placement_group([resources], strategy="STRICT_PACK")
     placement = Placement(group, resources, names_devices)
-    if not group.wait(max(_PLACE_S if cluster.private else 1.0, deadline - time.monotonic())):
+    try:
+        placed = group.wait(max(_PLACE_S if cluster.private else 1.0, deadline - time.monotonic()))
+    except Exception as error:  # Ray's own class for a cluster that is going away is Exception
+        raise _lost(cluster, _first_line(error)) from error
+    if not placed:
         placement.remove()
         raise LeaseTimeout(
             f"Ray at {cluster.address} had no host with {', '.join(resources)} free within {plan.wait_s:g} s: another "
             "campaign holds them. Wait longer with lease.wait_s."
         )
     return placement
+
+
+def _lost(cluster: Cluster, why: str) -> WorldError:
+    return WorldError(f"Ray at {cluster.address} is gone ({why}). Nothing recorded is lost: campaign resume last.")
 
 
 def _wanted(plan: LeasePlan, uuids: Sequence[str], there: dict[str, float]) -> tuple[dict[str, float], bool]:
