@@ -306,8 +306,8 @@ def outcomes(campaign_id, role):
 def test_dataset_table(corpus):
     markdown = report(corpus).split("## Corpus")[1].split("##")[0]
     for name, dataset in DATASETS.items():
-        pairs, tps, share, per_round, proposed, _ = row(markdown, name)
-        assert pairs == str(dataset.cases)
+        cases, exact, tps, share, per_round, proposed, _ = row(markdown, name)
+        assert cases == str(dataset.cases) and exact.startswith(f"{dataset.cases}/{dataset.cases} (mismatch rate")
         assert tps == f"{dataset.control_tps:.3f} / {dataset.candidate_tps:.3f}"
         assert share == dataset.accepted_share
         assert per_round == f"{dataset.accepted:.6f} / {dataset.emitted:.6f}"
@@ -332,7 +332,9 @@ def test_score_table_and_capped_answers(corpus):
         "livecodebench": "11/16 (5 capped)",
         "structured": "4/4",
     }
-    assert {name: row(markdown, name) for name in expected} == {name: [text] * 2 for name, text in expected.items()}
+    assert {name: row(markdown, name) for name in expected} == {
+        name: [text, text, "0 / 0", "1.0000"] for name, text in expected.items()
+    }
     assert sum(group.candidate.n_capped for group in summary(corpus).groups) == 6
 
 
@@ -342,4 +344,5 @@ def test_json_carries_the_same_figures(corpus):
     assert found["mismatch_bound"] == pytest.approx(0.020, abs=5e-4)
     gsm8k = next(f for f in found["fixtures"] if f["fixture_id"] == "gsm8k")
     assert gsm8k["candidate"]["decode_tokens_per_s_engine"] == pytest.approx(316.749, abs=5e-4)
-    assert found["scores"][0] == {"scorer": "gsm8k", "control": "30/32", "candidate": "30/32"}
+    first = {name: found["scores"][0][name] for name in ("scorer", "control", "candidate", "McNemar p")}
+    assert first == {"scorer": "gsm8k", "control": "30/32", "candidate": "30/32", "McNemar p": "1.0000"}
