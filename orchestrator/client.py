@@ -11,6 +11,7 @@ time to connect lies between the two and not in TTFT. Measured figures are in do
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -71,6 +72,7 @@ class Client:
     def __init__(self, cpus: Collection[int] = ()) -> None:
         self._cpus = tuple(sorted(cpus))
         self._child: subprocess.Popen[bytes] | None = None
+        self._request_fd = -1  # a file in memory that both processes see: 2 MB of prompt do not go through a pipe
 
     def __enter__(self) -> Self:
         self._start()
@@ -105,6 +107,7 @@ class Client:
         child, self._child = self._child, None
         if child is None:
             return
+        os.close(self._request_fd)
         child.kill()
         child.wait(_END_WAIT_S)
         for pipe in (child.stdin, child.stdout):
@@ -112,9 +115,13 @@ class Client:
                 pipe.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        pinned = [",".join(map(str, self._cpus))] if self._cpus else []
+        self._request_fd = os.memfd_create("request")
+        command = [sys.executable, "-I", "-S", _RECORDER, self._request_fd, ",".join(map(str, self._cpus))]
         self._child = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_RECORDER), *pinned], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [str(word) for word in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(self._request_fd,),
         )
         return self._child
 
@@ -130,7 +137,8 @@ class Client:
             "keep_alive": call.keep_alive,
             "size_bytes": len(request),
         }
-        child.stdin.write(json.dumps(order).encode() + b"\n" + request)
+        os.pwrite(self._request_fd, request, 0)
+        child.stdin.write(json.dumps(order).encode() + b"\n")
         child.stdin.flush()
         line = child.stdout.readline()
         if not line:

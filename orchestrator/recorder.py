@@ -2,10 +2,11 @@
 
 It looks at HTTP framing (to know where a response ends) and at nothing else: no JSON, no events, no headers but the
 two that frame a body. What it received goes to the parent with its stamps after the response has ended. It imports the
-standard library only and is run by path (`python -I -S recorder.py`), so it starts in milliseconds and carries no
-other thread, no logging and, once frozen, no garbage collection.
+standard library only and is run by path (`python -I -S recorder.py REQUEST_FD CPUS`), so it starts in milliseconds and
+carries no other thread, no logging and, once frozen, no garbage collection. CPUS is a list with commas, or empty.
 
-Parent to child, on stdin: a JSON line {host, port, timeout_s, keep_alive, size_bytes}, then the request's bytes.
+Parent to child: the request's bytes at the start of REQUEST_FD, then on stdin a JSON line {host, port, timeout_s,
+keep_alive, size_bytes}.
 Child to parent, on stdout: a JSON line {send_ns, end_ns, outcome, message, listening, stamps, sizes}, then the bytes.
 `outcome` is complete, closed, reset, stall, refused or framing.
 """
@@ -224,13 +225,12 @@ def _leave_without_parent() -> None:
         os._exit(0)
 
 
-def serve(orders: BinaryIO, reports: BinaryIO) -> None:
+def serve(request_fd: int, orders: BinaryIO, reports: BinaryIO) -> None:
     """Answer orders until stdin ends."""
     recorder = Recorder()
     while line := orders.readline():
         order = json.loads(line)
-        request = orders.read(order["size_bytes"])
-        report, received = recorder.run(order, request)
+        report, received = recorder.run(order, os.pread(request_fd, order["size_bytes"], 0))
         reports.write(json.dumps(report | {"size_bytes": len(received)}).encode() + b"\n")
         reports.write(received)
         reports.flush()
@@ -240,8 +240,8 @@ _PARENT = os.getppid()
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; ctrl-C reaches the whole process group
-    if len(sys.argv) > 1:
-        os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[1].split(",")})
+    if sys.argv[2]:
+        os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
     gc.freeze()
     gc.disable()
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    serve(int(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
