@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kernels import attention, gdn, projection, selection
+from kernels import attention, gated, gdn, projection, selection
 from kernels.registry import Op, UnknownOperator
 
-OPERATORS: tuple[Op, ...] = (projection.OP, attention.OP, gdn.OP, selection.OP)
+OPERATORS: tuple[Op, ...] = (projection.OP, gated.OP, attention.OP, gdn.OP, selection.OP)
 
 
 def operator(name: str) -> Op:

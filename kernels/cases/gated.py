@@ -1,0 +1,35 @@
+"""Gated-projection problems: odd widths, padded rows of x, every weight format, and the 27B target's shapes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kernels.cases.projection import ProjectionTrial
+from kernels.cases.trial import Case, Outputs
+from kernels.gated import OP
+
+
+class GatedTrial(ProjectionTrial):
+    def expected(self) -> Outputs:
+        return {"y": OP.reference(self.x, self.weight)}
+
+
+def case(
+    m: int, n: int, k: int, dtype: str = "float32", form: str = "float32", pad: int = 0, device: str = "cpu"
+) -> Case:
+    name = f"m{m}-n{n}-k{k}-{dtype}-{form}" + (f"-pad{pad}" if pad else "")
+    return Case(name, partial(GatedTrial, m, n, k, dtype, form, pad), device)
+
+
+CPU = (
+    *(case(m, 66, 64) for m in range(1, 9)),
+    case(8, 200, 512, "float16", "nvfp4", pad=8),
+    case(3, 130, 250, "bfloat16", "bfloat16"),
+)
+CUDA = (
+    *(case(m, 544, 1024, "float16", "nvfp4", pad=8, device="cuda") for m in range(1, 9)),
+    *(case(8, n, 5120, "float16", "nvfp4", device="cuda") for n in (34816, 17408, 8704)),
+    case(8, 8704, 5120, "bfloat16", "nvfp4", device="cuda"),
+)
+CASES = CPU + CUDA
+WORKING_SETS = {"cpu": ((CPU[8], 16),), "cuda": ((CUDA[8], 16),)}

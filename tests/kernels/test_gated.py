@@ -1,0 +1,68 @@
+"""Gated projection: each schedule's contract on every problem, the reference, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernels import checks
+from kernels.cases.gated import CPU, CUDA
+from kernels.gated import OP, Problem
+from kernels.projection import DenseWeight
+from kernels.registry import select
+
+
+def name_of(value):
+    return getattr(value, "id", None) or getattr(value, "name", None) or str(value)
+
+
+@pytest.mark.parametrize("case", CPU, ids=name_of)
+@pytest.mark.parametrize("schedule", OP.schedules, ids=name_of)
+def test_contract(schedule, case):
+    trial = case.make("cpu")
+    if refusal := schedule.guard(trial.problem):
+        pytest.skip(refusal.reason)
+    assert [finding for finding in checks.findings(OP, schedule, trial) if not finding.passed] == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("case", CUDA, ids=name_of)
+@pytest.mark.parametrize("schedule", OP.schedules, ids=name_of)
+def test_contract_on_a_gpu(schedule, case):
+    trial = case.make("cuda")
+    if refusal := schedule.guard(trial.problem):
+        pytest.skip(refusal.reason)
+    assert [finding for finding in checks.findings(OP, schedule, trial) if not finding.passed] == []
+
+
+def test_reference_gates_the_first_half_by_silu():
+    x, w = torch.tensor([[2.0, 1.0]]), torch.tensor([[1.0, 0.0], [0.0, -3.0], [1.0, 1.0], [5.0, 0.0]])
+    got = OP.reference(x, DenseWeight(w))
+    silu = [2 / (1 + torch.tensor(-2.0).exp()), -3 / (1 + torch.tensor(3.0).exp())]
+    torch.testing.assert_close(got, torch.tensor([[silu[0] * 3, silu[1] * 10]]).double(), rtol=1e-6, atol=1e-7)
+
+
+TAKEN = Problem(8, 8704, 5120, "float16", "nvfp4", "nvfp4", 8704, 5120, "cuda", "sm_90")
+
+
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        ({"device": "cpu"}, "cpu"),
+        ({"arch": "sm_80"}, "sm_80"),
+        ({"weight_format": "dense"}, "dense"),
+        ({"dtype": "bfloat16"}, "bfloat16"),
+        ({"m": 9}, "9 rows"),
+        ({"k": 5184}, "5184"),
+        ({"row_stride": 5121}, "5121"),
+        ({"physical_n": 8710}, "8710"),
+        ({"n": 8703}, "8703"),
+    ],
+)
+def test_every_guard_line_refuses_by_name(change, word):
+    assert select(OP, TAKEN, "nvfp4-stream").schedule.name == "nvfp4-stream"
+    choice = select(OP, replace(TAKEN, **change), "nvfp4-stream")
+    assert choice.schedule.name == "separate" and word in choice.explain()
