@@ -203,7 +203,7 @@ def place(cluster: Cluster, plan: LeasePlan, uuids: Sequence[str], deadline: flo
     import ray
     from ray.util import placement_group
 
-    if not any(node["Alive"] for node in ray.nodes()):
+    if not any(node["Alive"] for node in ray.nodes()):  # type: ignore[no-untyped-call]
         raise _lost(cluster, "no host of it is alive")
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     resources, names_devices = _wanted(plan, uuids, there)
