@@ -2,6 +2,7 @@
 
 The control plane reads the JSON to reject an unknown schedule before it leases anything, so this imports neither
 torch nor a native library. `build_sha256` identifies what a native schedule is built from, null for torch schedules.
+`unavailable` says why a native schedule can neither be loaded nor built here, null where it can.
 """
 
 from __future__ import annotations
@@ -10,14 +11,25 @@ import argparse
 import json
 from typing import Any
 
+from kernels.build import library_path
 from kernels.operators import OPERATORS
 from kernels.registry import Bitwise, Op, Schedule
+from kernels.toolkit import cxx_path, nvcc_paths
 
 
 def describe_contract(contract: Any) -> dict[str, Any]:
     if isinstance(contract, Bitwise):
         return {"kind": "bitwise", "parent": contract.parent}
     return {"kind": "bound", "rel_l2": contract.rel_l2, "statement": contract.statement}
+
+
+def unavailable(schedule: Schedule) -> str | None:
+    """Why this machine cannot have the schedule's library, None where it has one or a compiler for one."""
+    spec = schedule.build
+    if spec is None or any(library_path(spec, arch).is_file() for arch in spec.archs):
+        return None
+    compilers = nvcc_paths() if spec.language == "cuda" else [cxx_path()]
+    return None if any(compilers) else f"{spec.name} is not built and this machine has no compiler for {spec.language}"
 
 
 def describe_schedule(op: Op, schedule: Schedule) -> dict[str, Any]:
@@ -28,6 +40,7 @@ def describe_schedule(op: Op, schedule: Schedule) -> dict[str, Any]:
         "contract": describe_contract(schedule.contract),
         "native": schedule.build is not None,
         "build_sha256": schedule.build.sha256() if schedule.build else None,
+        "unavailable": unavailable(schedule),
         "summary": schedule.summary,
     }
 

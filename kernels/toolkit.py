@@ -41,10 +41,14 @@ def describe(name: str, path: str) -> Toolkit:
     return Toolkit(name, path, version.strip(), hashlib.sha256(Path(path).resolve().read_bytes()).hexdigest())
 
 
+def cxx_path() -> str | None:
+    return shutil.which("g++")
+
+
 @cache
 def cxx() -> Toolkit | None:
     """The C++ compiler, or None where the machine has none."""
-    path = shutil.which("g++")
+    path = cxx_path()
     return describe("g++", path) if path else None
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import kernels.list as listing
 from kernels.operators import OPERATORS, operator
 from kernels.registry import (
     Bitwise,
@@ -138,10 +139,13 @@ def test_defaults_are_torch_schedules_that_take_everything(op):
     assert default.build is None and default.guard(None) is None
 
 
+@pytest.mark.parametrize("name", ["projection", "attention", "gdn", "selection"])
+def test_these_operators_have_two_native_schedules_for_the_cpu(name):
+    assert len([s for s in operator(name).schedules if s.build and s.build.language == "c++"]) >= 2
+
+
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
-def test_every_operator_has_two_native_schedules_for_the_cpu(op):
-    native = [s for s in op.schedules if s.build and s.build.language == "c++"]
-    assert len(native) >= 2
+def test_builds_carry_the_names_and_revisions_of_their_schedules(op):
     assert all(s.build.operator == op.name and s.build.schedule == s.name for s in op.schedules if s.build)
     assert all(s.build.revision == s.revision for s in op.schedules if s.build)
 
@@ -164,6 +168,16 @@ def test_listing_loads_no_torch_and_names_everything():
     assert tile["contract"] == {"kind": "bitwise", "parent": "cpu-dot"} and tile["revision"] == 1
     assert len(tile["build_sha256"]) == 64 and tile["build_sha256"] != found["projection"]["cpu-dot"]["build_sha256"]
     assert found["projection"]["dense"]["default"] and found["projection"]["dense"]["build_sha256"] is None
+
+
+def test_listing_says_what_this_machine_cannot_have(monkeypatch, tmp_path):
+    schedule = operator("projection").schedule("cpu-tile")
+    monkeypatch.setattr(listing, "library_path", lambda spec, arch: tmp_path / spec.name)
+    assert listing.unavailable(operator("projection").schedule("dense")) is None
+    monkeypatch.setattr(listing, "cxx_path", lambda: None)
+    assert listing.unavailable(schedule) == "projection_cpu_tile is not built and this machine has no compiler for c++"
+    (tmp_path / "projection_cpu_tile").touch()
+    assert listing.unavailable(schedule) is None
 
 
 def test_every_arm_names_schedules_that_exist():

@@ -1,0 +1,82 @@
+"""The guards of the CUDA schedules, line by line. A guard sees a problem, so it needs no device to be asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kernels import attention, gdn, projection, selection
+from kernels.operators import OPERATORS, operator
+from kernels.registry import select
+
+STRIDES = (3296 * 256, 256, 256, 1)
+ATTENTION = attention.Problem(
+    8, 6, 1, 256, 3296, 4, q_dtype="float16", kv_dtype="float8_e4m3fn", q_strides=(1536, 256, 1),
+    k_strides=STRIDES, v_strides=STRIDES, device="cuda", arch="sm_90",
+)  # fmt: skip
+GDN = gdn.Problem(
+    8, 4, 12, 128, 128, dtype="float16", weight_dtype="float16", row_strides=(2592, 2592, 2592), device="cuda",
+    arch="sm_90",
+)  # fmt: skip
+PROJECTION = projection.Problem(
+    8, 4120, 5120, dtype="float16", weight_format="nvfp4", weight_dtype="nvfp4", physical_n=4128, row_stride=5120,
+    device="cuda", arch="sm_90",
+)  # fmt: skip
+SELECTION = selection.Problem(8, 248320, 20, row_stride=248320, device="cuda", arch="sm_90")
+GATED = replace(PROJECTION, n=8704, physical_n=8704)
+GOOD = {"attention": ATTENTION, "gated": GATED, "gdn": GDN, "projection": PROJECTION, "selection": SELECTION}
+UNALIGNED, SCATTERED = (3296 * 256 + 1, 257, 256, 1), (3296 * 256, 1, 1, 256)
+
+REFUSALS = [
+    ("attention", "scalar", {"rows": 9}, "9 rows"),
+    ("attention", "scalar", {"q_dtype": "float64"}, "q is float64"),
+    ("attention", "scalar", {"kv_dtype": "float8_e5m2"}, "K and V are float8_e5m2"),
+    ("attention", "scalar", {"head_dim": 24}, "head dimension 24"),
+    ("attention", "scalar", {"q_strides": (3072, 256, 1)}, "only contiguous"),
+    ("attention", "scalar", {"k_strides": SCATTERED}, "last axis"),
+    ("attention", "scalar", {"v_strides": UNALIGNED}, "no multiple"),
+    ("attention", "grouped", {"rows": 9}, "9 rows"),
+    ("attention", "grouped", {"q_heads": 16}, "128 query rows and heads"),
+    ("attention", "grouped", {"q_dtype": "bfloat16"}, "q is bfloat16"),
+    ("attention", "grouped", {"kv_dtype": "float16"}, "K and V are float16"),
+    ("attention", "grouped", {"head_dim": 128}, "head dimension 128"),
+    ("attention", "grouped", {"q_strides": (3072, 256, 1)}, "only contiguous"),
+    ("attention", "grouped", {"v_strides": SCATTERED}, "last axis"),
+    ("attention", "grouped", {"k_strides": UNALIGNED}, "no multiple of 16 bytes"),
+    ("gdn", "bv8", {"rows": 9}, "9 rows"),
+    ("gdn", "bv2", {"key_dim": 64}, "(64, 128)"),
+    ("gdn", "bv16", {"conv_width": 3}, "3 taps"),
+    ("gdn", "bv32", {"dtype": "float64"}, "qkv is float64"),
+    ("gdn", "bv8", {"weight_dtype": "float64"}, "weights are float64"),
+    ("projection", "nvfp4-rows", {"weight_format": "dense"}, "weight format 'dense'"),
+    ("projection", "nvfp4-rows", {"dtype": "bfloat16"}, "x is bfloat16"),
+    ("projection", "nvfp4-rows", {"m": 9}, "9 rows"),
+    ("projection", "nvfp4-rows", {"k": 5136}, "K = 5136; a multiple of 32"),
+    ("projection", "nvfp4-stream", {"k": 5152}, "K = 5152; a multiple of 128"),
+    ("projection", "nvfp4-stream", {"row_stride": 5124}, "5124 elements apart"),
+    ("projection", "nvfp4-stream", {"physical_n": 4120}, "4120 physical columns; pad the weight"),
+    ("projection", "nvfp4-stream-paired", {"physical_n": None}, "4120 physical columns; pad the weight"),
+    ("projection", "nvfp4-stream-cap40", {"n": 8240, "physical_n": 8248}, "8248 physical columns; pad the weight"),
+    ("selection", "threshold", {"dtype": "bfloat16"}, "logits are bfloat16"),
+    ("selection", "threshold", {"k": 100000}, "k = 100000"),
+    ("selection", "threshold", {"vocab": 1 << 30}, "1073741824 logits"),
+]
+CUDA = [(op, s) for op in OPERATORS for s in op.schedules if s.build and s.build.language == "cuda"]
+
+
+@pytest.mark.parametrize(("op", "schedule"), CUDA, ids=[f"{op.name}/{s.name}" for op, s in CUDA])
+def test_takes_the_target_on_hopper_and_nowhere_else(op, schedule):
+    assert select(op, GOOD[op.name], schedule.name).refusals == ()
+    for change, words in (({"device": "cpu", "arch": "x86-64-v4"}, "device 'cpu'"), ({"arch": "sm_80"}, "'sm_80'")):
+        chosen = select(op, replace(GOOD[op.name], **change), schedule.name)
+        assert chosen.schedule.name == op.default and words in chosen.refusals[0][1].reason
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule", "change", "words"), REFUSALS, ids=[f"{row[0]}-{row[1]}-{row[3]}" for row in REFUSALS]
+)
+def test_refuses_with_a_reason(name, schedule, change, words):
+    chosen = select(operator(name), replace(GOOD[name], **change), schedule)
+    assert chosen.schedule.name == operator(name).default
+    assert words in chosen.refusals[0][1].reason
