@@ -43,6 +43,7 @@ def await_end(pid: int) -> bool:
 
 
 def test_stamps_are_in_order(wire: Any) -> None:
+    """Case 8."""
     chunks = [wire.text("a", [1]), wire.text("b", [2], "stop"), wire.usage(2)]
     request = wire.play(*wire.stream(*chunks)).request
     moments = [
@@ -74,7 +75,7 @@ def test_client_never_sees_a_chunk_before_it_was_sent(client: Client) -> None:
 
 
 def test_rounds_are_the_gaps_of_the_stamps(wire: Any) -> None:
-    """Never rescaled, and the time to the first token is not among them."""
+    """Cases 2 and 3. Never rescaled, and the time to the first token is not among them."""
     chunks = [wire.text("x", [i, i]) for i in range(6)] + [wire.text("x", [9], "stop"), wire.usage(13)]
     _, reply, request = vars(wire.play(*wire.stream(*chunks))).values()
     stamps = [chunk.at_ns for chunk in reply.chunks]
@@ -220,6 +221,7 @@ def test_resolution_is_that_of_the_worst_requests() -> None:
 
 
 def test_calibration_measures_with_the_clients_own_connection(client: Client) -> None:
+    """Case 10."""
     result = calibrate(0.5, client)
     assert result.n_chunks >= 2 * 65
     assert 0 < result.delivery_p50_ns <= result.delivery_p99_ns
@@ -227,7 +229,7 @@ def test_calibration_measures_with_the_clients_own_connection(client: Client) ->
 
 
 def test_slow_client_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that stamps late must come out as one: 5 ms on every chunk but the first."""
+    """Case 11. A client that stamps late must come out as one: 5 ms on every chunk but the first."""
     honest = calibration._seen
 
     def late(exchange: Any) -> tuple[int, ...]:

@@ -172,6 +172,7 @@ def test_nobody_looked(request_of: Request) -> None:
 
 @pytest.mark.parametrize("bit", [0x08, 0x20, 0x40, 0x80])
 def test_slowdown_excludes(request_of: Request, bit: int) -> None:
+    """Cases 49 and 50: the request stays, with its reason."""
     joined = with_samples(request_of, [at(request_of, 0.5, throttle_bits=bit | POWER_CAP)])
     assert (joined.admissible, joined.reasons) == (False, (Reason.THROTTLE,))
     assert joined.throttle_bits == bit | POWER_CAP

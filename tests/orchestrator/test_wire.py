@@ -345,6 +345,7 @@ def test_role_only_and_empty_deltas_are_events_and_not_content(wire: Any) -> Non
 
 
 def test_empty_answer_has_no_ttft(wire: Any) -> None:
+    """Case 5."""
     request = wire.play(*wire.stream(wire.delta(role="assistant"), wire.delta(finish="stop"), wire.usage(0))).request
     assert_fails(request, Reason.NO_CONTENT, "no content")
     assert quantities.ttft_ms(request) is None
@@ -365,6 +366,7 @@ def test_reasoning_is_content(wire: Any, channel: str) -> None:
 
 
 def test_reasoning_only_answer_has_a_ttft(wire: Any) -> None:
+    """Case 6."""
     request = wire.play(*wire.stream(wire.delta(A, "length", reasoning="think"), wire.usage(1))).request
     assert request.admissible
     assert quantities.ttft_ms(request) is not None
@@ -415,6 +417,7 @@ def test_ids_without_text_yet_are_content(wire: Any) -> None:
 
 
 def test_ids_that_disagree_with_usage(wire: Any) -> None:
+    """Case 4: a mismatch is a typed reason, not a missing value."""
     request = wire.play(*wire.stream(*three(wire)[:-1], wire.usage(7))).request
     assert not request.admissible
     assert request.reasons == (Reason.TOKEN_COUNT_MISMATCH, Reason.HASH_INCOMPLETE)
@@ -424,6 +427,7 @@ def test_ids_that_disagree_with_usage(wire: Any) -> None:
 
 
 def test_ids_missing_in_tool_calls_are_not_equality(wire: Any) -> None:
+    """Case 22."""
     chunks = [
         wire.delta(A, content="a"),
         wire.delta(tool_calls=[tool(0, "{}", "f")], finish="tool_calls"),
@@ -436,6 +440,7 @@ def test_ids_missing_in_tool_calls_are_not_equality(wire: Any) -> None:
 
 @pytest.mark.parametrize("ids", ["absent", "null"])
 def test_server_without_ids_is_measured_and_flagged(wire: Any, ids: str) -> None:
+    """Case 23."""
     chunks = [wire.text("a"), wire.text("b"), wire.text("c", finish="stop"), wire.usage(3, cached=None)]
     if ids == "null":
         for chunk in chunks[:-1]:
@@ -449,6 +454,7 @@ def test_server_without_ids_is_measured_and_flagged(wire: Any, ids: str) -> None
 
 
 def test_cached_prompt_tokens_exclude_the_request(wire: Any) -> None:
+    """Cases 13 and 14."""
     request = wire.play(*wire.stream(*three(wire)[:-1], wire.usage(6, cached=2))).request
     assert_fails(request, Reason.CACHE_HIT, "2 prompt tokens")
 
@@ -463,6 +469,7 @@ def test_prompt_ids_of_completions_and_chat(wire: Any) -> None:
 
 @pytest.mark.parametrize("width", range(1, 9))
 def test_rounds_are_chunks_whatever_they_hold(wire: Any, width: int) -> None:
+    """Case 1."""
     rounds = [wire.text("x", range(width)) for _ in range(5)]
     rounds[-1]["choices"][0]["finish_reason"] = "stop"
     request = wire.play(*wire.stream(wire.text("x", [9]), *rounds, wire.usage(1 + 5 * width))).request
@@ -472,6 +479,7 @@ def test_rounds_are_chunks_whatever_they_hold(wire: Any, width: int) -> None:
 
 
 def test_bundled_first_chunk_does_not_inflate_the_rate(wire: Any) -> None:
+    """Case 4."""
     chunks = [wire.text("x", range(4)), wire.text("x", [4]), wire.text("x", [5], "stop"), wire.usage(6)]
     request = wire.play(*wire.stream(*chunks)).request
     rate = quantities.decode_tokens_per_s(request, engine=False)
@@ -479,6 +487,7 @@ def test_bundled_first_chunk_does_not_inflate_the_rate(wire: Any) -> None:
 
 
 def test_more_chunks_than_tokens_are_not_rounds(wire: Any) -> None:
+    """Case 1: a stream of characters."""
     chunks = [wire.text(c) for c in "abcdef"] + [wire.text("g", finish="stop"), wire.usage(3)]
     request = wire.play(*wire.stream(*chunks)).request
     assert Reason.CLIENT_ROUNDS_UNUSABLE in request.reasons
