@@ -69,7 +69,7 @@ class StartupHandle:
     ) -> Self:
         """Hold the devices, proven idle. Waits at most `plan.lease.wait_s`; LeaseTimeout names the holder."""
         deadline = time.monotonic() + plan.lease.wait_s
-        name = holder or f"campaign {campaign_id}, startup {startup}"
+        name = holder or f"campaign {campaign_id}, startup {startup + 1}"
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         assignment = Assignment(plan, campaign_id, startup, attempt, workdir.resolve(), name, cluster.environment, nice)
         while True:

@@ -107,10 +107,10 @@ def test_errors_cross_ray_as_themselves(cluster: Cluster, plan: CampaignPlan, tm
 def test_the_second_lease_waits_or_names_the_holder(cluster: Cluster, plan: CampaignPlan, tmp_path: Path) -> None:
     plan = replace(plan, lease=replace(plan.lease, indices=(0,)))
     with lease(cluster, plan, tmp_path, "first"):
-        with pytest.raises(LeaseTimeout, match="campaign first, startup 0"):
+        with pytest.raises(LeaseTimeout, match="campaign first, startup 1"):
             elsewhere(plan, tmp_path, wait_s=0.0)
         before = time.monotonic()
-        with pytest.raises(LeaseTimeout, match="campaign first, startup 0"):
+        with pytest.raises(LeaseTimeout, match="campaign first, startup 1"):
             elsewhere(plan, tmp_path, wait_s=1.0)
         assert time.monotonic() - before >= 1.0
     elsewhere(plan, tmp_path, wait_s=5.0)
