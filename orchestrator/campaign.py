@@ -20,6 +20,7 @@ from campaigns.records import Campaign, CampaignStatus, Failure, Reason, Startup
 from orchestrator.cluster import Cluster, connect
 from orchestrator.journal import Journal
 from orchestrator.life import Desk, Life
+from orchestrator.pinning import pin_prompts
 from orchestrator.prepare import Prepared, prepare_again
 from orchestrator.progress import View
 from orchestrator.startup import StartupHandle
@@ -36,6 +37,7 @@ class Stopped(Exception):
 def execute(prepared: Prepared) -> Exit:
     """Run a new campaign to its end; returns the exit code of its result."""
     with Store.open(prepared.store_path) as store:
+        pin_prompts(store, prepared)
         campaign = prepared.campaign(store.next_run_number(prepared.config_sha256))
         store.begin(campaign)
         return _drive(store, campaign, prepared)
@@ -53,6 +55,7 @@ def resume(store_path: Path, campaign_id: str, *, strict: bool) -> Exit:
             "restore them, or start a new campaign"
         )
     with Store.open(store_path) as store:
+        pin_prompts(store, prepared)
         return _drive(store, campaign, prepared)
 
 

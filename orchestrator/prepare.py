@@ -82,6 +82,7 @@ def prepare(config: Config, raw: Any) -> Prepared:
             "git": identity.git_state(),
             "versions": identity.versions(),
             "host": identity.host(),
+            "template_sha256": sha256_text(checkpoint.template) if checkpoint else "",
             "prompt_sha256": {name: token_sha256(tokens) for name, tokens in ids.items()},
         },
         expected={**(identity.checkpoint_hashes(model) if model else {}), "source_sha256": build.runtime_sha256},

@@ -42,4 +42,4 @@ def discordance(scores: Iterable[Score], scorer: str) -> Discordance:
 def mcnemar_exact_p(only_control: int, only_candidate: int) -> float:
     """Two-sided: how likely a fair coin splits the discordant pairs at least as unevenly. 1 without any."""
     n, fewer = only_control + only_candidate, min(only_control, only_candidate)
-    return min(1.0, 2 * sum(comb(n, k) for k in range(fewer + 1)) / 2**n)
+    return min(1.0, 2 * sum(comb(n, k) for k in range(fewer + 1)) / (1 << n))
