@@ -17,7 +17,7 @@ import json
 import platform
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from math import isfinite
@@ -46,6 +46,10 @@ class Subject:
     device: str
     library_sha256: str
     host: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.op.name}/{self.schedule.name}"
 
 
 @dataclass(frozen=True)
@@ -122,13 +126,15 @@ def contract_lines(subject: Subject, case: Case) -> Iterator[Line]:
         yield line_of(subject, "contract", "finishes", case.id, "failed", told, {})
 
 
-def sanitizer_lines(subject: Subject, case: Case, limit_s: float) -> Iterator[Line]:
-    if subject.schedule.guard(case.make(subject.device).problem):
-        return
+def sanitizer_lines(subject: Subject, cases: Sequence[Case], limit_s: float) -> Iterator[Line]:
+    """One run of each tool over all the problems it looks at and the schedule takes."""
+    taken = [case for case in cases if subject.schedule.guard(case.make(subject.device).problem) is None]
     torch.cuda.empty_cache()
-    for tool in sanitizer.tools_for(case.length):
-        found = sanitizer.check(tool, subject.op.name, subject.schedule.name, case.id, limit_s)
-        yield line_of(subject, "sanitizer", tool, case.id, found.status, found.message, {"limit_s": limit_s})
+    for tool in sanitizer.TOOLS:
+        names = [case.id for case in taken if sanitizer.looks_at(tool, case.length)]
+        found = sanitizer.check(tool, subject.name, names, limit_s) if names else {}
+        for name, verdict in found.items():
+            yield line_of(subject, "sanitizer", tool, name, verdict.status, verdict.message, {"limit_s": limit_s})
 
 
 def working_set_line(subject: Subject, pairs: int) -> Line | None:
@@ -163,23 +169,21 @@ def reachable(op: Op, schedule: Schedule, device: str) -> bool:
 
 def gate(subject: Subject, options: argparse.Namespace, sheet: Sheet) -> None:
     cases = [case for case in cases_of(subject.op, subject.device) if options.cases in case.id]
-    name = f"{subject.op.name}/{subject.schedule.name}"
     if "contract" in options.gate:
         for case in cases:
             for line in contract_lines(subject, case):
                 sheet.write(line)
-        if not any(sheet.counts[name, "contract", status] for status in STATUSES):
+        if not any(sheet.counts[subject.name, "contract", status] for status in STATUSES):
             told = f"none of {len(cases)} problems is taken by this schedule"
             sheet.write(line_of(subject, "contract", "covers", "", "held", told, {}))
-    broken = sheet.counts[name, "contract", "failed"]
+    broken = sheet.counts[subject.name, "contract", "failed"]
     if "working-set" in options.gate and not broken:
         timed = working_set_line(subject, options.pairs)
         if timed:
             sheet.write(timed)
     if "sanitizer" in options.gate and subject.device == "cuda":
-        for case in cases:
-            for line in sanitizer_lines(subject, case, options.limit_s):
-                sheet.write(line)
+        for line in sanitizer_lines(subject, cases, options.limit_s):
+            sheet.write(line)
 
 
 def subject_of(op: Op, schedule: Schedule, device: str) -> Subject:
@@ -196,7 +200,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--gate", action="append", choices=GATES, help="only this gate; may be repeated")
     parser.add_argument("--cases", default="", metavar="TEXT", help="only problems whose id contains TEXT")
     parser.add_argument("--pairs", type=int, default=31, help="timed pairs of a working set (default: %(default)s)")
-    parser.add_argument("--limit-s", type=float, default=120, help="seconds for a sanitizer run (default: %(default)s)")
+    parser.add_argument("--limit-s", type=float, default=240, help="seconds for a sanitizer run (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="write the lines here (default: standard output)")
     options = parser.parse_args(arguments)
     options.gate = options.gate or list(GATES)

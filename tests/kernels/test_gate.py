@@ -97,27 +97,40 @@ def test_no_number_is_written_that_json_lacks():
     assert found == {"a": None, "b": {"c": None, "d": 1.5}}
 
 
-CLEAN = f"{sanitizer.REACHED}\n========= ERROR SUMMARY: 0 errors\n"
+BEGIN, END = (f"{mark}one\n" for mark in (sanitizer.BEGIN, sanitizer.END))
+INVALID = "========= Invalid __global__ write of size 4 bytes\n=========     at kernel+0x40\n"
+NONE = "========= ERROR SUMMARY: 0 errors\n"
 
 
 @pytest.mark.parametrize(
     ("code", "output", "status", "words"),
     [
-        (0, CLEAN, "passed", ""),
-        (0, f"{sanitizer.REACHED}\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors)\n", "passed", ""),
-        (99, "========= COMPUTE-SANITIZER\n========= Invalid __global__ write of size 4\n"
-             "========= ERROR SUMMARY: 3 errors\n", "failed", "3 reported; first: Invalid __global__ write"),
-        (99, f"{sanitizer.REACHED}\n========= RACECHECK SUMMARY: 1 hazard displayed\n", "failed", "1 reported"),
-        (0, "========= ERROR SUMMARY: 0 errors\n", "held", "did not finish"),
-        (1, CLEAN, "held", "exit 1"),
+        (0, f"{BEGIN}{END}{NONE}", "passed", ""),
+        (0, f"{BEGIN}{END}========= RACECHECK SUMMARY: 0 hazards displayed (0 errors)\n", "passed", ""),
+        (99, f"{BEGIN}{INVALID}{END}========= ERROR SUMMARY: 1 error\n", "failed", "1 reported; first: Invalid"),
+        (99, f"{BEGIN}========= Error: Race reported\n{END}========= RACECHECK SUMMARY: 1 hazard\n", "failed", "Race"),
+        (0, NONE, "held", "did not finish"),
+        (0, f"{BEGIN}{NONE}", "held", "did not finish"),
+        (1, f"{BEGIN}{END}{NONE}", "held", "exit 1 and 0 reported"),
+        (99, f"{BEGIN}{END}========= ERROR SUMMARY: 2 errors\n", "held", "2 reported, of no known problem"),
         (255, "========= Error: Device not supported\n", "held", "Device not supported"),
-        (0, f"{sanitizer.REACHED}\n", "held", "no summary"),
+        (0, f"{BEGIN}{END}", "held", "no summary"),
     ],
-    ids=["clean", "race-clean", "bad access", "race", "never reached", "crashed", "refused", "silent"],
+    ids=[
+        "clean", "race-clean", "bad access", "race", "never began", "never ended", "crashed", "unplaced", "refused",
+        "silent",
+    ],
 )  # fmt: skip
 def test_a_sanitizers_words_are_judged(code, output, status, words):
-    found = sanitizer.judge(code, output)
+    found = sanitizer.judge(code, output, ["one"])["one"]
     assert found.status == status and words in found.message
+
+
+def test_a_report_belongs_to_the_problem_it_came_in():
+    two = f"{sanitizer.BEGIN}two\n{INVALID}{sanitizer.END}two\n"
+    output = f"========= COMPUTE-SANITIZER\n{BEGIN}{END}{two}========= ERROR SUMMARY: 1 error\n"
+    found = sanitizer.judge(99, output, ["one", "two", "three"])
+    assert [found[name].status for name in ("one", "two", "three")] == ["passed", "failed", "held"]
 
 
 def stand_in(tmp_path, monkeypatch, body: str) -> None:
@@ -130,25 +143,25 @@ def stand_in(tmp_path, monkeypatch, body: str) -> None:
 
 def test_a_tool_out_of_time_is_held(tmp_path, monkeypatch):
     stand_in(tmp_path, monkeypatch, "import time; time.sleep(30)")
-    found = sanitizer.check("memcheck", "gdn", "bv8", "some-case", 0.3)
-    assert found == sanitizer.Verdict("held", "memcheck did not finish within 0 s")
+    found = sanitizer.check("memcheck", "gdn/bv8", ["one", "two"], 0.3)
+    assert found["two"] == sanitizer.Verdict("held", "memcheck did not finish 2 problems within 0 s")
 
 
 def test_a_missing_tool_is_held(monkeypatch):
     monkeypatch.setattr(sanitizer, "find", lambda: None)
-    assert sanitizer.check("memcheck", "gdn", "bv8", "some-case", 5).status == "held"
+    assert sanitizer.check("memcheck", "gdn/bv8", ["one"], 5)["one"].status == "held"
 
 
-def test_the_tool_meets_the_case_and_uncached_memory(tmp_path, monkeypatch):
+def test_the_tool_meets_the_problems_and_uncached_memory(tmp_path, monkeypatch):
     body = "import os, sys; print(sys.argv[1:], os.environ['PYTORCH_NO_CUDA_MEMORY_CACHING'])"
     stand_in(tmp_path, monkeypatch, body)
-    said = sanitizer.check("racecheck", "gdn", "bv8", "some-case", 20).message
-    assert "'racecheck'" in said and "'gdn/bv8', 'some-case'" in said and said.endswith("1")
+    said = sanitizer.check("racecheck", "gdn/bv8", ["one", "two"], 20)["one"].message
+    assert "'racecheck'" in said and "'gdn/bv8', 'one', 'two'" in said and said.endswith("1")
 
 
 def test_racecheck_looks_at_two_lengths():
-    assert sanitizer.tools_for(1025) == sanitizer.tools_for(None) == sanitizer.TOOLS
-    assert sanitizer.tools_for(262144) == ("memcheck", "synccheck")
+    assert all(sanitizer.looks_at(tool, length) for tool in sanitizer.TOOLS for length in (1025, 3297, None))
+    assert [tool for tool in sanitizer.TOOLS if sanitizer.looks_at(tool, 262144)] == ["memcheck", "synccheck"]
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
