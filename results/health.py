@@ -52,7 +52,9 @@ def missing_notes(
 ) -> tuple[str, ...]:
     """One sentence for everything that the server, the host or the plan did not provide."""
     counted = measured[measured.admissible]
+    lacks = sorted({name for life in lives for name in life.startup.identity.get("lacks", ())})
     checks = (
+        (bool(lacks), f"the server offers no {', '.join(lacks)} (docs/adapters.md says what follows)"),
         (counted.cached_tokens.isna().any(), "cached_tokens was not reported: a prefix-cache hit would go unseen"),
         (counted.token_sha256.isna().any(), "token ids were not returned: equality rests on the text (E1)"),
         (

@@ -162,6 +162,13 @@ class Reader:
     def decisions(self) -> list[Decision]:
         return self._facts(Decision, schema.decision)
 
+    def baselines(self) -> dict[str, list[str]]:
+        """Campaigns of each named baseline, in the order in which they were added."""
+        found: dict[str, list[str]] = {}
+        for row in self._rows(schema.baseline, None, "id"):
+            found.setdefault(row["name"], []).append(row["campaign_id"])
+        return found
+
     def recorded(self, campaign_id: str) -> Recorded:
         return recorded(self.connection, campaign_id)
 

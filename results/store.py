@@ -77,7 +77,7 @@ class Store:
     def begin(self, campaign: Campaign) -> None:
         """Takes the campaign for this process. Does nothing more where the same campaign was begun before."""
         self._lock(campaign.campaign_id)
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             known = schema.campaign.c.campaign_id == campaign.campaign_id
             sha256 = connection.scalar(select(schema.campaign.c.config_sha256).where(known))
             if sha256 is None:
@@ -120,7 +120,7 @@ class Store:
         key = {"campaign_id": campaign_id, "startup": block.startup, "fixture": block.fixture, "seed": block.seed}
         table = schema.block
         same = [table.c[name] == value for name, value in key.items()]
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             attempt = int(connection.scalar(select(func.max(table.c.attempt)).where(*same)) or 0) + 1
             opened = {"attempt": attempt, "startup_attempt": startup_attempt, "opened_utc": utc_now()}
             _insert(connection, table, key | opened)
@@ -132,7 +132,7 @@ class Store:
         matrix = to_matrix(columns)
         row = encode(request, without=frozenset({"rounds", "token_ids"}))
         row |= {"token_ids": pack_ids(request.token_ids), "rounds_sha256": rounds_sha256(matrix)}
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             request_id = _insert(connection, schema.request, row)
             _insert(connection, schema.request_summary, {"request_id": request_id} | summarise(matrix))
             _insert_rounds(connection, request_id, columns)
@@ -161,26 +161,36 @@ class Store:
         t = schema.prompt_hash
         key = {"corpus": corpus, "tokenizer": tokenizer, "template": template}
         known = select(t.c.fixture, t.c.prompt_sha256).where(*(t.c[name] == value for name, value in key.items()))
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             before = {row.fixture: row.prompt_sha256 for row in connection.execute(known)}
             new = [key | {"fixture": f, "prompt_sha256": h} for f, h in hashes.items() if f not in before]
             _insert_all(connection, t, new)
         return next((f for f, h in hashes.items() if before.get(f, h) != h), None)
+
+    def baseline(self, name: str, campaign_ids: Iterable[str], note: str = "") -> None:
+        """Adds campaigns to a named set; one that is in it stays as it is."""
+        table = schema.baseline
+        members = select(table.c.campaign_id).where(table.c.name == name)
+        with self.transaction() as connection:
+            known = set(connection.scalars(members))
+            rows = [{"utc": utc_now(), "name": name, "campaign_id": i, "note": note} for i in campaign_ids]
+            _insert_all(connection, table, [row for row in rows if row["campaign_id"] not in known])
 
     def recorded(self, campaign_id: str) -> Recorded:
         with writing(self.path), self._engine.connect() as connection:
             return recorded(connection, campaign_id)
 
     def _one(self, table: Table, row: Mapping[str, Any]) -> None:
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             _insert(connection, table, row)
 
     def _many(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             _insert_all(connection, table, rows)
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[Connection]:
+        """One transaction of facts; refusals of the disk are sentences."""
         with writing(self.path), self._engine.begin() as connection:
             yield connection
 

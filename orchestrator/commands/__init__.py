@@ -2,6 +2,15 @@
 
 from orchestrator.commands.corpus import add_corpus_parser
 from orchestrator.commands.doctor import add_doctor_parser
+from orchestrator.commands.exchange import add_export_parser, add_import_parser, add_plan_parser
+from orchestrator.commands.gates import add_gates_parser, add_probe_parser, add_promote_parser
+from orchestrator.commands.history import (
+    add_baseline_parser,
+    add_compare_parser,
+    add_history_parser,
+    add_query_parser,
+    add_trend_parser,
+)
 from orchestrator.commands.lease import add_lease_parser
 from orchestrator.commands.report import add_report_parser, add_status_parser, add_verify_parser
 from orchestrator.commands.run import add_resume_parser, add_run_parser, add_stop_parser
@@ -14,6 +23,17 @@ ALL = (
     add_status_parser,
     add_report_parser,
     add_verify_parser,
+    add_compare_parser,
+    add_history_parser,
+    add_trend_parser,
+    add_query_parser,
+    add_baseline_parser,
+    add_export_parser,
+    add_import_parser,
+    add_plan_parser,
+    add_gates_parser,
+    add_promote_parser,
+    add_probe_parser,
     add_corpus_parser,
     add_score_parser,
     add_doctor_parser,

@@ -1,0 +1,227 @@
+"""Admission of a schedule or an arm: a ledger of gates, each open, passed, failed or held, with its evidence.
+
+A gate is a function of records. Probes (operator checks, sanitizers, audits) count only for the library that the
+ledger is about, campaigns only for the build and host of the newest one. A screen passes no gate that asks for
+startups, and the last gate is a person's word: nothing promotes itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
+
+from campaigns.records import Decision, Probe
+from campaigns.verdicts import Verdict
+
+PROMOTE = "promote"
+
+
+class GateStatus(StrEnum):
+    OPEN = "open"
+    PASSED = "passed"
+    FAILED = "failed"
+    HELD = "held"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One line of the ledger as conf/gates/ declares it."""
+
+    name: str
+    title: str
+    kind: str  # probe | pairs | startups | corpus | all-off | curve | decision
+    probe: str = ""  # name of the probes' gate, for kind probe
+    min_startups: int = 1
+    verdicts: tuple[str, ...] = ()  # words that pass; empty: every word but slower, inadmissible, nothing-measured
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Levels of one context length, in ms."""
+
+    length: int
+    control_ms: float
+    candidate_ms: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a gate needs of one campaign."""
+
+    campaign_id: str
+    candidate: str
+    n_startups: int
+    n_pairs: int
+    n_exact_pairs: int
+    verdict: Verdict
+    corpus: bool
+    control_is_plain: bool  # the control arm enables nothing
+    family: Mapping[str, str]  # the part of the fingerprint that evidence must share
+    curve: tuple[Curve, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything recorded about one subject. `library_sha256` is the build that the ledger is about; empty: any."""
+
+    subject: str
+    library_sha256: str
+    probes: tuple[Probe, ...] = ()
+    results: tuple[Result, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    gate: Gate
+    status: GateStatus
+    evidence: tuple[str, ...] = ()  # campaign ids, probe counts
+    missing: str = ""  # what would move it on
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How one campaign does at one gate."""
+
+    result: Result
+    status: GateStatus
+    why: str = field(default="")
+
+
+def ledger(gates: Sequence[Gate], evidence: Evidence) -> tuple[Entry, ...]:
+    return tuple(_JUDGES[gate.kind](gate, evidence) for gate in gates)
+
+
+def by_probe(gate: Gate, evidence: Evidence) -> Entry:
+    """Every check of this build passed, and there was one. Of a check that ran twice the newer run counts."""
+    named = [probe for probe in evidence.probes if probe.gate == gate.probe]
+    ours = [probe for probe in named if not evidence.library_sha256 or probe.library_sha256 == evidence.library_sha256]
+    if not ours:
+        others = len(named)
+        note = f"{others} probes are of another library" if others else f"import {gate.probe} probes"
+        return Entry(gate, GateStatus.OPEN, missing=note)
+    newest = {_check(probe): probe for probe in sorted(ours, key=lambda probe: probe.utc)}
+    counts = {status: sum(p.status == status for p in newest.values()) for status in GateStatus}
+    found = tuple(f"{count} {status}" for status, count in counts.items() if count)
+    for status in (GateStatus.FAILED, GateStatus.HELD):
+        if counts[status]:
+            first = next(p for p in newest.values() if p.status == status)
+            return Entry(gate, status, found, f"first: {first.line_json[:120]}")
+    return Entry(gate, GateStatus.PASSED, found)
+
+
+def _check(probe: Probe) -> tuple[Any, ...]:
+    """What a probe is about; two lines that say the same of themselves are two runs of one check."""
+    line = json.loads(probe.line_json)
+    return tuple(str(line.get(name, "")) for name in ("check", "problem", "case", "kind", "row", "host"))
+
+
+def by_pairs(gate: Gate, evidence: Evidence) -> Entry:
+    """One startup is enough: every pair equal, and not slower."""
+    return _by_campaign(gate, evidence, lambda result: True, "run an A/B campaign of one startup")
+
+
+def by_startups(gate: Gate, evidence: Evidence) -> Entry:
+    return _by_campaign(gate, evidence, lambda result: True, f"run a campaign of {gate.min_startups} startups")
+
+
+def by_corpus(gate: Gate, evidence: Evidence) -> Entry:
+    return _by_campaign(gate, evidence, lambda result: result.corpus, "run the corpus campaign")
+
+
+def by_all_off(gate: Gate, evidence: Evidence) -> Entry:
+    """Against a control that enables nothing at all."""
+    return _by_campaign(gate, evidence, lambda result: result.control_is_plain, "run against the all-off control")
+
+
+def by_curve(gate: Gate, evidence: Evidence) -> Entry:
+    """Every long length strictly faster, the shortest not slower, the growth between lengths not larger."""
+    wanted = "run a campaign over context lengths"
+    return _by_campaign(gate, evidence, lambda result: len(result.curve) > 1, wanted, _curve_finding)
+
+
+def by_decision(gate: Gate, evidence: Evidence) -> Entry:
+    if not evidence.decisions:
+        return Entry(gate, GateStatus.OPEN, missing="a person decides: campaign promote")
+    newest = max(evidence.decisions, key=lambda decision: decision.utc)
+    status = GateStatus.PASSED if newest.decision == PROMOTE else GateStatus.HELD
+    return Entry(gate, status, (f"{newest.decision} by {newest.by}, {newest.utc}",), newest.reason)
+
+
+def curve_faults(curve: Sequence[Curve]) -> list[str]:
+    """Why a curve does not pass; growth ratios are for reference only and decide nothing."""
+    points = sorted(curve, key=lambda point: point.length)
+    faults = [
+        f"{p.length}: {p.candidate_ms:.3f} is not below {p.control_ms:.3f} ms"
+        for p in points[1:]
+        if p.candidate_ms >= p.control_ms
+    ]
+    if points and points[0].candidate_ms > points[0].control_ms:
+        faults.insert(0, f"{points[0].length}: {points[0].candidate_ms:.3f} is above {points[0].control_ms:.3f} ms")
+    for before, after in pairwise(points):
+        grown = after.candidate_ms - before.candidate_ms
+        allowed = after.control_ms - before.control_ms
+        if grown > allowed:
+            faults.append(f"{before.length} to {after.length} grows by {grown:.3f}, the control by {allowed:.3f} ms")
+    return faults
+
+
+Examine = Callable[[Gate, Result], Finding]
+
+
+def _pair_finding(gate: Gate, result: Result) -> Finding:
+    if result.n_exact_pairs < result.n_pairs:
+        return Finding(result, GateStatus.FAILED, f"{result.n_pairs - result.n_exact_pairs} pairs are not exact")
+    if result.verdict is Verdict.SLOWER:
+        return Finding(result, GateStatus.FAILED, "slower")
+    if not result.n_pairs or result.verdict in (Verdict.INADMISSIBLE, Verdict.NOTHING_MEASURED):
+        return Finding(result, GateStatus.OPEN, result.verdict.value)
+    if result.n_startups < gate.min_startups:
+        return Finding(result, GateStatus.OPEN, f"{result.n_startups} of {gate.min_startups} startups")
+    if gate.verdicts and result.verdict.value not in gate.verdicts:
+        return Finding(result, GateStatus.OPEN, f"{result.verdict.value}; {' or '.join(gate.verdicts)} is asked for")
+    return Finding(result, GateStatus.PASSED)
+
+
+def _curve_finding(gate: Gate, result: Result) -> Finding:
+    finding = _pair_finding(gate, result)
+    if finding.status is not GateStatus.PASSED:
+        return finding
+    faults = curve_faults(result.curve)
+    return Finding(result, GateStatus.FAILED if faults else GateStatus.PASSED, "; ".join(faults))
+
+
+def _by_campaign(
+    gate: Gate, evidence: Evidence, fits: Callable[[Result], bool], wanted: str, examine: Examine = _pair_finding
+) -> Entry:
+    """The best campaign of the newest build decides; a failure of that build is never outvoted by a success."""
+    fitting = [result for result in evidence.results if fits(result)]
+    if not fitting:
+        return Entry(gate, GateStatus.OPEN, missing=wanted)
+    family = evidence.results[-1].family
+    ours = [examine(gate, result) for result in fitting if result.family == family]
+    if not ours:
+        return Entry(gate, GateStatus.OPEN, missing=f"{wanted}: {len(fitting)} are of another build or host")
+    for status in (GateStatus.FAILED, GateStatus.PASSED, GateStatus.OPEN):
+        hit = [finding for finding in ours if finding.status is status]
+        if hit:
+            ids = tuple(finding.result.campaign_id for finding in hit)
+            why = "" if status is GateStatus.PASSED else f"{hit[-1].why}; {wanted}"
+            return Entry(gate, status, ids, why)
+    raise AssertionError(ours)
+
+
+_JUDGES: dict[str, Callable[[Gate, Evidence], Entry]] = {
+    "probe": by_probe,
+    "pairs": by_pairs,
+    "startups": by_startups,
+    "corpus": by_corpus,
+    "all-off": by_all_off,
+    "curve": by_curve,
+    "decision": by_decision,
+}
+KINDS = tuple(_JUDGES)

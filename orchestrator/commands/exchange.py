@@ -1,0 +1,77 @@
+"""`campaign export`, `import`, `plan --from`: facts for other tools, from other stores, for the next campaign."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from campaigns.errors import Exit, UsageError
+from campaigns.plan import Role
+from orchestrator.commands.options import campaign_argument, store_option
+from orchestrator.commands.report import write
+
+
+def add_export_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("export", help="a campaign for other tools")
+    campaign_argument(parser)
+    store_option(parser)
+    parser.add_argument("--format", required=True, choices=("csv", "parquet", "vllm-bench"))
+    parser.add_argument("--output", type=Path, metavar="PATH", help="a folder; a file for vllm-bench")
+    parser.add_argument("--role", type=Role, choices=list(Role), default=Role.CANDIDATE, help="arm of vllm-bench")
+    parser.set_defaults(run=run_export)
+
+
+def run_export(options: argparse.Namespace) -> int:
+    from results.export import export_tables, vllm_bench
+    from results.reader import Reader
+
+    with Reader.open(options.store) as reader:
+        campaign_id = reader.resolve(options.id)
+        if options.format == "vllm-bench":
+            write(json.dumps(vllm_bench(reader, campaign_id, options.role), indent=2) + "\n", options.output)
+            return int(Exit.COMPLETE)
+        folder = options.output or Path(f"export-{campaign_id}")
+        for path in export_tables(reader, campaign_id, folder, options.format):
+            print(path)
+    return int(Exit.COMPLETE)
+
+
+def add_import_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("import", help="append another store's campaigns; nothing is overwritten")
+    parser.add_argument("other", type=Path, metavar="OTHER.sqlite")
+    store_option(parser)
+    parser.set_defaults(run=run_import)
+
+
+def run_import(options: argparse.Namespace) -> int:
+    from results.merge import lines, merge
+    from results.reader import Reader
+    from results.store import Store
+
+    with Reader.open(options.other) as other, Store.open(options.store) as store:
+        outcomes = merge(store, other)
+    print("\n".join(lines(outcomes)))
+    return int(Exit.IDENTITY if any(outcome.conflict for outcome in outcomes) else Exit.COMPLETE)
+
+
+def add_plan_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("plan", help="startups and pairs for a wanted precision, from a measured campaign")
+    parser.add_argument("--from", dest="source", required=True, metavar="ID", help="best an A/A campaign of this host")
+    parser.add_argument("--half-width", type=float, default=0.5, metavar="PERCENT", help="default: %(default)s")
+    store_option(parser)
+    parser.set_defaults(run=run_plan)
+
+
+def run_plan(options: argparse.Namespace) -> int:
+    from results.forecast import forecast
+    from results.reader import Reader
+
+    if options.half_width <= 0:
+        raise UsageError(f"--half-width {options.half_width}: a positive number of percent")
+    with Reader.open(options.store) as reader:
+        wanted = math.log1p(options.half_width / 100)
+        print(forecast(reader, reader.resolve(options.source), wanted), end="")
+    return int(Exit.COMPLETE)

@@ -1,0 +1,125 @@
+"""`campaign gates`, `promote` and `probe import`: the ledger of a candidate, a person's word on it, and its checks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from campaigns.errors import Exit, UsageError
+from campaigns.gates import KINDS, PROMOTE, Entry, Gate, GateStatus, ledger
+from orchestrator.commands.options import store_option
+
+_CONF = Path(__file__).parents[2] / "conf" / "gates"
+_DECISIONS = (PROMOTE, "hold", "reject")
+
+
+def add_gates_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("gates", help="the ledger of a schedule or an arm: what passed, what is missing")
+    _ledger_options(parser)
+    parser.add_argument("--format", default="table", metavar="table|json|csv")
+    parser.set_defaults(run=run_gates)
+
+
+def _ledger_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("subject", metavar="SCHEDULE-OR-ARM", help="operator/schedule, or the name of an arm")
+    parser.add_argument("--library", default="", metavar="SHA256", help="which build (default: the newest probe's)")
+    parser.add_argument("--gates", default="default", metavar="NAME", help="conf/gates/NAME.yaml")
+    store_option(parser)
+
+
+def run_gates(options: argparse.Namespace) -> int:
+    from results.layout import lay_out
+
+    entries = _entries(options)
+    rows = [(e.gate.title, e.status.value, ", ".join(e.evidence), e.missing) for e in entries]
+    print(lay_out(options.format, ("gate", "status", "evidence", "missing next"), rows), end="")
+    failed = any(entry.status is GateStatus.FAILED for entry in entries)
+    return int(Exit.SLOWER if failed else Exit.COMPLETE)
+
+
+def _entries(options: argparse.Namespace) -> tuple[Entry, ...]:
+    from results.evidence import evidence
+    from results.reader import Reader
+
+    gates = load_gates(options.gates)
+    with Reader.open(options.store) as reader:
+        return ledger(gates, evidence(reader, options.subject, options.library))
+
+
+def load_gates(name: str) -> tuple[Gate, ...]:
+    """conf/gates/NAME.yaml as frozen gates; UsageError for an unknown file, key or kind."""
+    from omegaconf import OmegaConf
+
+    path = _CONF / f"{name}.yaml"
+    if not path.is_file():
+        raise UsageError(f"--gates {name}: there are {', '.join(sorted(p.stem for p in _CONF.glob('*.yaml')))}")
+    lines: Any = OmegaConf.to_container(OmegaConf.load(path))
+    return tuple(_gate(line, path.name) for line in lines["gates"])
+
+
+def _gate(line: dict[str, Any], file: str) -> Gate:
+    try:
+        gate = Gate(**{**line, "verdicts": tuple(line.get("verdicts", ()))})
+    except TypeError as error:
+        raise UsageError(f"conf/gates/{file}, gate {line.get('name')!r}: {error}") from error
+    if gate.kind not in KINDS:
+        raise UsageError(f"conf/gates/{file}, gate {gate.name!r}: kind {gate.kind!r} is none of {', '.join(KINDS)}")
+    return gate
+
+
+def add_promote_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("promote", help="record what a person decided about a candidate")
+    _ledger_options(parser)
+    parser.add_argument("--by", required=True, help="who decides")
+    parser.add_argument("--reason", required=True)
+    parser.add_argument("--decision", choices=_DECISIONS, default=PROMOTE)
+    parser.add_argument("--despite-open", action="store_true", help="promote although gates are not passed")
+    parser.set_defaults(run=run_promote)
+
+
+def run_promote(options: argparse.Namespace) -> int:
+    from campaigns.records import Decision
+    from results.store import Store
+
+    entries = [entry for entry in _entries(options) if entry.gate.kind != "decision"]
+    unmet = [entry.gate.title for entry in entries if entry.status is not GateStatus.PASSED]
+    if options.decision == PROMOTE and unmet and not options.despite_open:
+        raise UsageError(f"{options.subject} has not passed {', '.join(unmet)}: --despite-open records it all the same")
+    state = [asdict(entry) for entry in entries]
+    utc = datetime.now(UTC).isoformat(timespec="milliseconds")
+    decision = Decision(utc, options.subject, options.decision, options.by, options.reason, json.dumps(state))
+    with Store.open(options.store) as store:
+        store.decision(decision)
+    print(f"{options.subject}: {options.decision}, by {options.by}; {len(unmet)} gates were not passed")
+    return int(Exit.COMPLETE)
+
+
+def add_probe_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("probe", help="checks of kernels and audits")
+    actions = parser.add_subparsers(metavar="import", required=True, parser_class=type(parser))
+    importing = actions.add_parser("import", help="store JSON lines of kernel gates and audits as probes")
+    importing.add_argument("file", type=Path)
+    importing.add_argument("--subject", default="", help="for lines that name none")
+    importing.add_argument("--library", default="", metavar="SHA256", help="for lines that name none")
+    store_option(importing)
+    importing.set_defaults(run=run_probe_import)
+
+
+def run_probe_import(options: argparse.Namespace) -> int:
+    from results.probes import parse
+    from results.store import Store
+
+    if not options.file.is_file():
+        raise UsageError(f"{options.file} is no file: name one of JSON lines")
+    lines = options.file.read_text(encoding="utf-8").splitlines()
+    probes = list(parse(lines, subject=options.subject, library_sha256=options.library))
+    with Store.open(options.store) as store:
+        store.probes(probes)
+    counts = {status.value: sum(p.status == status for p in probes) for status in GateStatus}
+    told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    print(f"{len(probes)} probes added ({told or 'none with a verdict'}) from {len(lines)} lines")
+    return int(Exit.COMPLETE)

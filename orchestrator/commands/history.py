@@ -1,0 +1,172 @@
+"""`campaign history`, `query`, `trend`, `baseline`, `compare`: questions over many campaigns; they read the store."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from campaigns.errors import Exit, UsageError
+from orchestrator.commands.options import store_option
+from orchestrator.commands.report import write
+
+_QUERY = """Views: v_round v_request v_pair v_startup v_effect (docs/history.md), beside the tables themselves, e.g.
+  campaign query "SELECT fixture_id, arm, avg(ttft_ms) FROM v_request WHERE phase = 'measure' GROUP BY 1, 2" """
+
+
+def add_history_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("history", help="every campaign's effects, oldest first")
+    store_option(parser)
+    _filters(parser)
+    parser.add_argument("--verdict", default="", help="exactly this word")
+    _format(parser)
+    parser.set_defaults(run=run_history)
+
+
+def _filters(parser: argparse.ArgumentParser) -> None:
+    """Each is part of what it names, so that `--gpu h200` finds `NVIDIA H200`."""
+    for name, what in (
+        ("arm", "name of an arm, or operator/schedule that one enables"),
+        ("gpu", "device name"),
+        ("model", "model folder or name"),
+        ("name", "name of the campaign"),
+        ("mode", "ab or aa"),
+        ("since", "UTC, e.g. 2026-11-01"),
+        ("fixture", "fixture or dataset"),
+        ("baseline", "members of this baseline only"),
+    ):
+        parser.add_argument(f"--{name}", default="", help=what)
+
+
+def _format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", default="table", metavar="table|json|csv", help="default: %(default)s")
+
+
+def _wanted(options: argparse.Namespace, reader: Any, **more: str) -> Any:
+    from results.history import Filter
+
+    names = ("arm", "gpu", "model", "name", "mode", "since", "fixture")
+    only = None
+    if options.baseline:
+        found = reader.baselines()
+        if options.baseline not in found:
+            raise UsageError(f"no baseline is named {options.baseline!r}; there are {', '.join(found) or 'none'}")
+        only = frozenset(found[options.baseline])
+    return Filter(**{name: getattr(options, name) for name in names} | more, campaigns=only)
+
+
+def run_history(options: argparse.Namespace) -> int:
+    from results.history import history
+    from results.layout import lay_out
+    from results.reader import Reader
+
+    with Reader.open(options.store) as reader:
+        frame = history(reader, _wanted(options, reader, verdict=options.verdict))
+    sys.stdout.write(lay_out(options.format, list(frame.columns), frame.to_numpy(dtype=object).tolist()))
+    return int(Exit.COMPLETE)
+
+
+def add_query_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "query",
+        help="SQL over the store, reading only",
+        epilog=_QUERY,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("sql", metavar="SELECT")
+    store_option(parser)
+    _format(parser)
+    parser.add_argument("--max-rows", type=int, default=1000, help="default: %(default)s")
+    parser.add_argument("--max-s", type=float, default=10.0, help="default: %(default)s")
+    parser.set_defaults(run=run_query)
+
+
+def run_query(options: argparse.Namespace) -> int:
+    from results.layout import lay_out
+    from results.query import query
+    from results.reader import Reader
+
+    with Reader.open(options.store) as reader:
+        answer = query(reader, options.sql, max_rows=options.max_rows, max_s=options.max_s)
+    sys.stdout.write(lay_out(options.format, answer.header, answer.rows))
+    if answer.truncated:
+        print(f"only the first {options.max_rows} rows: raise --max-rows for more", file=sys.stderr)
+    return int(Exit.COMPLETE)
+
+
+def add_trend_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("trend", help="paired effects of one fixture over time")
+    parser.add_argument("of", metavar="FIXTURE")
+    store_option(parser)
+    _filters(parser)
+    _format(parser)
+    parser.add_argument("--figure", type=Path, metavar="FILE.svg", help="draw it as well")
+    parser.set_defaults(run=run_trend)
+
+
+def run_trend(options: argparse.Namespace) -> int:
+    from results.layout import lay_out
+    from results.reader import Reader
+    from results.trend import COLUMNS, figure, trend
+
+    with Reader.open(options.store) as reader:
+        frame = trend(reader, options.of, _wanted(options, reader))
+    sys.stdout.write(lay_out(options.format, COLUMNS, frame[list(COLUMNS)].to_numpy(dtype=object).tolist()))
+    if options.figure is not None:
+        write(figure(frame, options.of), options.figure)
+    return int(Exit.COMPLETE)
+
+
+def add_baseline_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("baseline", help="named sets of campaigns to compare with")
+    actions = parser.add_subparsers(metavar="set|list", required=True, parser_class=type(parser))
+    setting = actions.add_parser("set", help="add campaigns to a baseline")
+    setting.add_argument("name")
+    setting.add_argument("ids", metavar="ID", nargs="+")
+    setting.add_argument("--note", default="")
+    store_option(setting)
+    setting.set_defaults(run=run_baseline_set)
+    listing = actions.add_parser("list", help="every baseline and its campaigns")
+    store_option(listing)
+    listing.set_defaults(run=run_baseline_list)
+
+
+def run_baseline_set(options: argparse.Namespace) -> int:
+    from results.reader import Reader
+    from results.store import Store
+
+    with Reader.open(options.store) as reader:
+        ids = [reader.resolve(name) for name in options.ids]
+    with Store.open(options.store) as store:
+        store.baseline(options.name, ids, options.note)
+    print(f"baseline {options.name}: {', '.join(ids)}")
+    return int(Exit.COMPLETE)
+
+
+def run_baseline_list(options: argparse.Namespace) -> int:
+    from results.reader import Reader
+
+    with Reader.open(options.store) as reader:
+        found = reader.baselines()
+    print("\n".join(f"{name}: {', '.join(ids)}" for name, ids in found.items()) or "no baseline is set")
+    return int(Exit.COMPLETE)
+
+
+def add_compare_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("compare", help="campaigns side by side, or what makes them incomparable")
+    parser.add_argument("ids", metavar="ID", nargs="+")
+    store_option(parser)
+    parser.set_defaults(run=run_compare)
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    from results.comparison import compare
+    from results.reader import Reader
+    from results.summary import summarise
+
+    if len(options.ids) < 2:
+        raise UsageError("compare needs two campaigns or more: name their ids")
+    with Reader.open(options.store) as reader:
+        sys.stdout.write(compare([summarise(reader, reader.resolve(name)) for name in options.ids]))
+    return int(Exit.COMPLETE)

@@ -1,0 +1,72 @@
+"""What the store holds about one subject, as the gates want it. The subject is `operator/schedule` or an arm's name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from campaigns.gates import Curve, Evidence, Result
+from campaigns.records import Probe
+from results.floors import family
+from results.reader import Reader
+from results.summary import Summary, summarise
+from results.tables import context_length
+
+
+def evidence(reader: Reader, subject: str, library_sha256: str = "") -> Evidence:
+    """Of the library that is named, else of the one that the newest probe is about."""
+    probes = tuple(sorted((p for p in reader.probes() if p.subject == subject), key=lambda probe: probe.utc))
+    return Evidence(
+        subject=subject,
+        library_sha256=library_sha256 or _newest_library(probes),
+        probes=probes,
+        results=tuple(
+            _result(summarise(reader, c.campaign_id)) for c in reader.campaigns() if _about(c.plan_json, subject)
+        ),
+        decisions=tuple(decision for decision in reader.decisions() if decision.subject == subject),
+    )
+
+
+def _newest_library(probes: tuple[Probe, ...]) -> str:
+    return next((probe.library_sha256 for probe in reversed(probes) if probe.library_sha256), "")
+
+
+def _about(plan_json: str, subject: str) -> bool:
+    """Whether the candidate is, or enables, the subject and the control does not."""
+    plan = json.loads(plan_json)
+    return plan["mode"] == "ab" and _enables(plan["candidate"], subject) and not _enables(plan["control"], subject)
+
+
+def _enables(arm: Mapping[str, Any], subject: str) -> bool:
+    return bool(arm["name"] == subject or subject in {f"{operator}/{name}" for operator, name in arm["schedules"]})
+
+
+def _result(summary: Summary) -> Result:
+    control = summary.plan["control"]
+    return Result(
+        campaign_id=summary.campaign.campaign_id,
+        candidate=summary.plan["candidate"]["name"],
+        n_startups=summary.judgement.n_startups,
+        n_pairs=summary.n_pairs,
+        n_exact_pairs=summary.n_exact_pairs,
+        verdict=summary.verdict,
+        corpus=bool(summary.plan["corpus"]),
+        control_is_plain=not (control["schedules"] or control["env"] or control["args"]),
+        family=_build(summary.campaign.fingerprint),
+        curve=_curve(summary),
+    )
+
+
+def _build(fingerprint: Mapping[str, str]) -> dict[str, str]:
+    """Host, weights and the measured code; how a campaign was laid out may differ between gates."""
+    free = ("server.args", "server.env", "order", "startup_mode", "sampling.")
+    return {name: value for name, value in family(fingerprint).items() if not name.startswith(free)}
+
+
+def _curve(summary: Summary) -> tuple[Curve, ...]:
+    return tuple(
+        Curve(length, group.control.level_ms, group.candidate.level_ms)
+        for group in summary.groups
+        if (length := context_length(group.fixture)) and group.control.level_ms and group.candidate.level_ms
+    )

@@ -1,0 +1,203 @@
+"""What was measured over time: one row per campaign and fixture, judged like a report but from pairs alone.
+
+Statements across campaigns rest on paired effects, never on absolute times. A pair's effect is the one that was
+computed when it was recorded; a report recomputes it where the requests of a campaign do not share one clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from sqlalchemy import bindparam, text
+
+from campaigns.statistics import PairEffect, by_startup, percent, startup_medians
+from campaigns.verdicts import Context, judge
+from results.floors import family
+from results.groups import EXCLUDING, excluded, grouped
+from results.reader import Reader
+
+_CAMPAIGNS = text("""
+SELECT campaign_id, name, created_utc, plan_json, fingerprint FROM campaign ORDER BY created_utc, rowid
+""")
+_PAIRS = text("""
+SELECT p.campaign_id, p.startup, p.fixture, p.seed, p.repeat, p.delta_log, p.admissible, p.reasons, p.exactness,
+    r.order_in_pair = 0 AS control_first, r.position, r.startup_attempt AS control_startup_attempt,
+    coalesce(r.engine_decode_ns, r.last_content_ns - r.first_content_ns) * 1.0 / nullif(r.n_rounds, 0) AS control_ns
+FROM pair p
+JOIN request r ON r.campaign_id = p.campaign_id AND r.startup = p.startup AND r.fixture = p.fixture AND r.seed = p.seed
+    AND r.repeat = p.repeat AND r.block_attempt = p.block_attempt AND r.role = 'control' AND r.phase = 'measure'
+WHERE p.campaign_id IN :campaigns AND p.block_attempt = (
+    SELECT max(b.attempt) FROM block b WHERE b.campaign_id = p.campaign_id AND b.startup = p.startup
+        AND b.fixture = p.fixture AND b.seed = p.seed)
+ORDER BY p.campaign_id, p.startup, r.position
+""").bindparams(bindparam("campaigns", expanding=True))
+_RESOLUTIONS = text("""
+SELECT s.campaign_id, max(json_extract(s.calibration, '$.resolution_ns')) AS ns FROM startup s
+WHERE s.campaign_id IN :campaigns GROUP BY s.campaign_id
+""").bindparams(bindparam("campaigns", expanding=True))
+
+COLUMNS = (
+    "campaign_id",
+    "created_utc",
+    "name",
+    "mode",
+    "control",
+    "candidate",
+    "gpu",
+    "model",
+    "fixture",
+    "n_startups",
+    "n_pairs",
+    "n_admissible",
+    "effect_pct",
+    "lowest_pct",
+    "highest_pct",
+    "ci_low_pct",
+    "ci_high_pct",
+    "noise_floor_pct",
+    "evidence",
+    "verdict",
+)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Each given word must be part of the value it names; `verdict` must be equal; `since` is a UTC prefix."""
+
+    arm: str = ""
+    gpu: str = ""
+    model: str = ""
+    since: str = ""
+    fixture: str = ""
+    verdict: str = ""
+    mode: str = ""
+    name: str = ""
+    campaigns: frozenset[str] | None = None  # only these
+
+    def takes(self, about: Mapping[str, Any]) -> bool:
+        parts = ("gpu", "model", "mode", "name")
+        named = all(getattr(self, part).lower() in str(about[part]).lower() for part in parts)
+        arm = self.arm in about["arms"]
+        listed = self.campaigns is None or about["campaign_id"] in self.campaigns
+        return bool(named and arm and listed and about["created_utc"] >= self.since)
+
+
+EVERYTHING = Filter()
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The pairs of one campaign and fixture."""
+
+    effects: list[PairEffect]
+    n_recorded: int
+    resolution: float | None  # of the client, relative to the control's level
+
+
+def history(reader: Reader, wanted: Filter = EVERYTHING) -> pd.DataFrame:
+    """COLUMNS, oldest first."""
+    every = [_about(dict(row)) for row in reader.connection.execute(_CAMPAIGNS).mappings()]
+    chosen = [about for about in every if wanted.takes(about)]
+    measured = _measure(reader, every) if chosen else {}
+    rows = [
+        _row(about, fixture, measured, every)
+        for about in chosen
+        for fixture in measured[about["campaign_id"]]
+        if wanted.fixture in fixture
+    ]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    return frame[frame.verdict == wanted.verdict] if wanted.verdict else frame
+
+
+def _about(row: Mapping[str, Any]) -> dict[str, Any]:
+    plan, fingerprint = json.loads(row["plan_json"]), json.loads(row["fingerprint"])
+    return {
+        "campaign_id": row["campaign_id"],
+        "created_utc": row["created_utc"],
+        "name": row["name"],
+        "mode": plan["mode"],
+        "control": plan["control"]["name"],
+        "candidate": plan["candidate"]["name"],
+        "arms": json.dumps([plan["control"], plan["candidate"]]).replace('", "', "/"),
+        "gpu": fingerprint.get("host.device_names", ""),
+        "model": plan["server"]["model"] or fingerprint.get("weights_sha256", "")[:12],
+        "plan": plan,
+        "family": family(fingerprint),
+    }
+
+
+def _measure(reader: Reader, every: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, _Measured]]:
+    ids = {"campaigns": [about["campaign_id"] for about in every]}
+    frame = pd.read_sql(_PAIRS, reader.connection, params=ids)
+    frame["admissible"] = frame.admissible.astype(bool)
+    by_campaign = {str(name): rows.copy() for name, rows in frame.groupby("campaign_id", sort=False)}
+    resolutions = {row.campaign_id: row.ns for row in reader.connection.execute(_RESOLUTIONS, ids)}
+    measured: dict[str, dict[str, _Measured]] = {about["campaign_id"]: {} for about in every}
+    for about in every:
+        campaign_id = about["campaign_id"]
+        if campaign_id in by_campaign:
+            failures = [failure for failure in reader.failures(campaign_id) if failure.reason in EXCLUDING]
+            groups = grouped(excluded(by_campaign[campaign_id], failures), about["plan"])
+            measured[campaign_id] = {n: _measured(rows, resolutions.get(campaign_id)) for n, rows in groups.items()}
+    return measured
+
+
+def _measured(rows: pd.DataFrame, resolution_ns: float | None) -> _Measured:
+    timed = rows[rows.admissible & rows.delta_log.notna()]
+    columns = zip(timed.startup, timed.delta_log, timed.control_first, strict=True)
+    level_ns = float(timed.control_ns.median()) if len(timed) else None
+    return _Measured(
+        [PairEffect(int(startup), float(delta), bool(first)) for startup, delta, first in columns],
+        len(rows),
+        resolution_ns / level_ns if resolution_ns is not None and level_ns else None,
+    )
+
+
+def _row(
+    about: Mapping[str, Any],
+    fixture: str,
+    measured: Mapping[str, Mapping[str, _Measured]],
+    every: Sequence[Mapping[str, Any]],
+) -> list[Any]:
+    found = measured[about["campaign_id"]][fixture]
+    floor = tuple(_floor(about, fixture, measured, every))
+    context = Context(int(about["plan"]["seed"]), found.resolution, floor, resamples=0)
+    judged = judge(found.effects, found.n_recorded, context)
+    medians = list(judged.startup_medians.values())
+    interval = judged.interval
+    figures = {
+        "fixture": fixture,
+        "n_startups": judged.n_startups,
+        "n_pairs": found.n_recorded,
+        "n_admissible": judged.n_pairs,
+        "effect_pct": _pct(judged.effect),
+        "lowest_pct": _pct(min(medians, default=None)),
+        "highest_pct": _pct(max(medians, default=None)),
+        "ci_low_pct": _pct(interval.low if interval else None),
+        "ci_high_pct": _pct(interval.high if interval else None),
+        "noise_floor_pct": _pct(judged.floor.value if judged.floor else None),
+        "evidence": judged.evidence.value,
+        "verdict": judged.verdict.value,
+    }
+    return [figures.get(column, about.get(column)) for column in COLUMNS]
+
+
+def _floor(
+    about: Mapping[str, Any],
+    fixture: str,
+    measured: Mapping[str, Mapping[str, _Measured]],
+    every: Sequence[Mapping[str, Any]],
+) -> Iterator[float]:
+    """Startup medians of the A/A campaigns that may lend their noise floor."""
+    for other in every:
+        if other["mode"] == "aa" and other is not about and other["family"] == about["family"]:
+            found = measured[other["campaign_id"]].get(fixture)
+            yield from startup_medians(by_startup(found.effects)).values() if found else ()
+
+
+def _pct(value: float | None) -> float | None:
+    return None if value is None else percent(value)

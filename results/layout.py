@@ -1,0 +1,62 @@
+"""Rows as text: an aligned table for the terminal, CSV, JSON. Knows no meaning of any column."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from campaigns.errors import UsageError
+
+Rows = Sequence[Sequence[Any]]
+
+
+def lay_out(format: str, header: Sequence[str], rows: Rows) -> str:
+    """`format`: table, csv or json."""
+    if format not in _LAYOUTS:
+        raise UsageError(f"there is no format {format!r} here: take one of {', '.join(_LAYOUTS)}")
+    return _LAYOUTS[format](header, rows)
+
+
+def table(header: Sequence[str], rows: Rows) -> str:
+    """Numbers to the right, words to the left, two spaces between."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
+    right = [bool(rows) and all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(header))]
+    lines = [list(header), ["-" * width for width in widths], *cells]
+    return "\n".join(_line(line, widths, right) for line in lines) + "\n"
+
+
+def _line(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True))
+    return "  ".join(padded).rstrip()
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    return f"{value:.6g}" if isinstance(value, float) else str(value).replace("\n", " ")
+
+
+def _csv(header: Sequence[str], rows: Rows) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([header, *rows])
+    return out.getvalue()
+
+
+def _json(header: Sequence[str], rows: Rows) -> str:
+    plain = [dict(zip(header, (_plain(value) for value in row), strict=True)) for row in rows]
+    return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+_LAYOUTS: dict[str, Callable[[Sequence[str], Rows], str]] = {"table": table, "csv": _csv, "json": _json}
