@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from kernels import projection
 from runtime.config import DraftConfig, TargetConfig
 from runtime.engine import Engine, EngineOptions, EngineShape
 from runtime.models.weights import Shapes, draft_shapes, random_weights, target_shapes
@@ -35,7 +36,7 @@ def target_json(**changes: Any) -> dict[str, Any]:
         "head_dim": 16,
         "linear_num_key_heads": 2,
         "linear_num_value_heads": 6,
-        "linear_key_head_dim": 8,
+        "linear_key_head_dim": 16,
         "linear_value_head_dim": 12,
         "linear_conv_kernel_dim": 4,
         "rms_norm_eps": 1e-6,
@@ -186,3 +187,13 @@ def make(device: torch.device) -> SimpleNamespace:
         prompt_of=prompt_of,
         run_oracle=run_oracle,
     )
+
+
+@pytest.fixture
+def column_tiles(device: torch.device) -> None:
+    """Skip where the column-tiled projections do not run; their guard knows."""
+    weight = projection.DenseWeight(torch.zeros(32, 16, device=device))
+    problem = projection.problem_of(torch.zeros(8, 16, device=device), weight)
+    refusal = projection.OP.schedule("columns-32").guard(problem)
+    if refusal is not None:
+        pytest.skip(refusal.reason)

@@ -75,7 +75,7 @@ def test_no_coverage_fails(make: Any) -> None:
     assert lines == [lines[-1]] and lines[-1]["calls"] == 0 and not lines[-1]["passed"]
 
 
-def test_refused_calls_are_counted_and_the_rest_compared(make: Any) -> None:
+def test_refused_calls_are_counted_and_the_rest_compared(make: Any, column_tiles: None) -> None:
     """Column tiles take a block's rows and refuse a prompt's."""
     engine = make.engine(routes={"projection": "columns-32"})
     observer = engine.decoder.operators.observer = Shadow("projection", "columns-128")

@@ -22,7 +22,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "tied": {"tie_word_embeddings": True, "linear_num_key_heads": 1, "linear_num_value_heads": 5},
     "alternating": {},
     "one-kv-head": {"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 24, "linear_num_key_heads": 3},
-    "by-interval": {"layer_types": None, "num_hidden_layers": 8, "linear_num_key_heads": 6},
+    "by-interval": {"layer_types": None, "num_hidden_layers": 4, "linear_num_key_heads": 6},
 }
 
 
