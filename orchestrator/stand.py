@@ -19,7 +19,7 @@ from typing import Any
 from campaigns.errors import IdentityMismatch, NoDevice, ServerFailed
 from campaigns.plan import Arm, Block, CampaignPlan, Fixture, Role, StartupMode, Step, first_role
 from campaigns.records import Calibration, DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
-from orchestrator.adapters import open_adapter
+from orchestrator.adapters import discover, open_adapter
 from orchestrator.bench import Attempt, Bench
 from orchestrator.calibration import calibrate
 from orchestrator.client import Client
@@ -154,11 +154,17 @@ class Stand:
             device_uuids=self._lease.uuids,
             processes=self._processes(),
             ready_ns=max(server.ready_ns or 0 for server in self.servers),
-            identity=self._identity(),
+            identity={**self._identity(), "lacks": self._lacks()},
             environment=disclosed({name: value for s in self.servers for name, value in s.environment.items()}),
             command=tuple(word for server in self.servers for word in server.command),
             calibration=self._calibration,
         )
+
+    def _lacks(self) -> list[str]:
+        """Optional routes that the servers do not offer, for the report."""
+        fixture = self.plan.fixtures[0]
+        found = [discover(self._adapter, server.base_url, fixture, server.model) for server in self.servers]
+        return sorted({name for capabilities in found for name in capabilities.missing()})
 
     def _processes(self) -> tuple[Process, ...]:
         now = tuple(process for server in self.servers for process in server.processes())

@@ -6,9 +6,9 @@ from campaigns.errors import UsageError
 from orchestrator.adapters.attach import AttachedServer
 from orchestrator.adapters.command import CommandServer
 from orchestrator.adapters.dflash2 import Dflash2Server
-from orchestrator.adapters.face import Adapter, Capabilities, Launch, discover, with_answers
+from orchestrator.adapters.face import Adapter, Capabilities, Launch, discover
 
-__all__ = ["Adapter", "Capabilities", "Launch", "discover", "open_adapter", "with_answers"]
+__all__ = ["Adapter", "Capabilities", "Launch", "discover", "open_adapter"]
 
 _ADAPTERS = (Dflash2Server, CommandServer, AttachedServer)
 

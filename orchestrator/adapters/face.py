@@ -6,13 +6,12 @@ an exception and never a guess: exceptions are for a server that has a route and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from campaigns.plan import Arm, Fixture, Sampling, ServerPlan
-from campaigns.records import Request
 
 
 @dataclass(frozen=True)
@@ -25,22 +24,15 @@ class Launch:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What one live server was seen to offer."""
+    """Which optional routes a live server offers. What its answers lack shows in the requests themselves."""
 
-    switch: bool
     identity: bool
+    counters: bool
     tokenize: bool
     max_model_len: bool
-    counters: bool
-    token_ids: bool | None = None  # the rest is known once a request was answered
-    usage: bool | None = None
-    cached_tokens: bool | None = None
-    engine_rounds: bool | None = None
-    accepted: bool | None = None
 
     def missing(self) -> tuple[str, ...]:
-        """Names of what the server was seen to lack."""
-        return tuple(name for name, value in vars(self).items() if value is False)
+        return tuple(name for name, offered in vars(self).items() if not offered)
 
 
 class Adapter(Protocol):
@@ -74,28 +66,8 @@ class Adapter(Protocol):
 def discover(adapter: Adapter, base_url: str, fixture: Fixture, model: str) -> Capabilities:
     """Ask a ready server what it offers, without generating anything."""
     return Capabilities(
-        switch=adapter.switches,
         identity=bool(adapter.identity(base_url)),
+        counters=adapter.counters(base_url) is not None,
         tokenize=adapter.tokenize(base_url, fixture, model) is not None,
         max_model_len=adapter.max_model_len(base_url) is not None,
-        counters=adapter.counters(base_url) is not None,
-    )
-
-
-def with_answers(found: Capabilities, requests: Iterable[Request]) -> Capabilities:
-    """What the answered requests add; a thing counts as offered only if every one of them carried it."""
-    answered = [request for request in requests if request.first_content_ns is not None]
-    if not answered:
-        return found
-    return Capabilities(
-        switch=found.switch,
-        identity=found.identity,
-        tokenize=found.tokenize,
-        max_model_len=found.max_model_len,
-        counters=found.counters,
-        token_ids=all(request.token_ids is not None for request in answered),
-        usage=all(request.completion_tokens is not None for request in answered),
-        cached_tokens=all(request.cached_tokens is not None for request in answered),
-        engine_rounds=all(request.engine_decode_ns is not None for request in answered),
-        accepted=all(request.accepted_sha256 is not None for request in answered),
     )
