@@ -17,6 +17,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from campaigns.errors import UsageError
+from campaigns.fixtures import OUTPUT_TOKENS, Curve
 from campaigns.plan import (
     Arm,
     CampaignPlan,
@@ -66,8 +67,20 @@ class FixtureConfig:
 
 
 @dataclass
+class CurveConfig:
+    """Prompts of exact lengths, built from token ids: see campaigns.fixtures."""
+
+    lengths: list[int] = field(default_factory=list)
+    scaled: bool = False  # the public lengths in proportion to the model's capacity
+    boundary: bool = False  # all but eight tokens of the capacity
+    output_tokens: int = OUTPUT_TOKENS
+    seeds: list[int] = field(default_factory=lambda: [0])
+
+
+@dataclass
 class FixturesConfig:
     items: list[FixtureConfig] = field(default_factory=list)
+    curve: CurveConfig = field(default_factory=CurveConfig)
 
 
 @dataclass
@@ -202,6 +215,22 @@ def fixtures_of(config: Config) -> tuple[Fixture, ...]:
     fixtures = tuple(_fixture(item, config.campaign.max_tokens) for item in config.fixtures.items)
     _unique([fixture.id for fixture in fixtures], "fixtures.items")
     return fixtures
+
+
+def curve_of(config: Config) -> Curve:
+    """The context curve that the configuration asks for."""
+    c = config.fixtures.curve
+    for length in c.lengths:
+        _at_least("fixtures.curve.lengths", length, 1)
+    if not c.seeds:
+        raise UsageError("fixtures.curve.seeds is empty; give at least one")
+    return Curve(
+        lengths=tuple(c.lengths),
+        scaled=c.scaled,
+        boundary=c.boundary,
+        output_tokens=_at_least("fixtures.curve.output_tokens", c.output_tokens, 1),
+        seeds=tuple(c.seeds),
+    )
 
 
 def _fixture(item: FixtureConfig, cap: int | None) -> Fixture:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,11 +17,12 @@ from typing import Any
 
 from campaigns.corpora import manifest
 from campaigns.errors import IdentityMismatch, UsageError
+from campaigns.fixtures import curve_fixtures
 from campaigns.plan import CampaignPlan, Fixture
 from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_json, fingerprint, sha256_text
 from campaigns.records import Campaign
 from orchestrator import identity
-from orchestrator.config import Config, Prompts, build_plan, check_schedules, fixtures_of, typed
+from orchestrator.config import Config, Prompts, build_plan, check_schedules, curve_of, fixtures_of, typed
 from orchestrator.devices import open_inventory
 from orchestrator.prompts import Checkpoint, budget, token_sha256
 
@@ -64,12 +65,11 @@ class Prepared:
 
 def prepare(config: Config, raw: Any) -> Prepared:
     """Read, check, hash and count. `raw` is the resolved configuration as plain data; it is what gets stored."""
-    prompts = _prompts(config)
-    plan = build_plan(config, prompts)
+    model = _model(config.server.adapter, config.server.model)
+    checkpoint = Checkpoint.open(model) if model else None
+    plan = build_plan(config, _prompts(config, checkpoint))
     if plan.server.adapter == "dflash2":
         check_schedules(plan, known_schedules())
-    model = _model(plan)
-    checkpoint = Checkpoint.open(model) if model else None
     ids = {f.id: checkpoint.ids(f) for f in plan.fixtures} if checkpoint else {}
     build = _build(plan, model)
     return Prepared(
@@ -106,9 +106,9 @@ def known_schedules() -> dict[str, list[str]]:
     return {op["name"]: [s["name"] for s in op["schedules"]] for op in json.loads(answer.stdout)["operators"]}
 
 
-def _prompts(config: Config) -> Prompts:
+def _prompts(config: Config, checkpoint: Checkpoint | None) -> Prompts:
     if config.corpus.source == "none":
-        return Prompts(fixtures_of(config))
+        return Prompts((*fixtures_of(config), *_curve(config, checkpoint)))
     corpus = manifest.load(config.corpus.source, config.corpus.path)
     if config.corpus.sha256 and corpus.sha256 != config.corpus.sha256:
         raise IdentityMismatch(
@@ -118,14 +118,23 @@ def _prompts(config: Config) -> Prompts:
     return Prompts(corpus.fixtures(tuple(config.corpus.seeds), config.campaign.max_tokens), corpus.sha256)
 
 
-def _model(plan: CampaignPlan) -> Path | None:
+def _curve(config: Config, checkpoint: Checkpoint | None) -> tuple[Fixture, ...]:
+    curve = curve_of(config)
+    if not curve.wanted:
+        return ()
+    if checkpoint is None:
+        raise UsageError("fixtures.curve counts token ids: name a folder with tokenizer files as server.model")
+    return curve_fixtures(curve, _capacity(config.server.args, checkpoint), checkpoint.encode)
+
+
+def _model(adapter: str, name: str) -> Path | None:
     """The checkpoint's folder; None for a foreign server that was given a mere name."""
-    if plan.server.adapter == "dflash2" and not plan.server.model:
+    if adapter == "dflash2" and not name:
         raise UsageError("server.model is empty: name the folder of a checkpoint")
-    folder = ROOT / plan.server.model
-    if plan.server.adapter == "dflash2" and not folder.is_dir():
-        raise UsageError(f"server.model={plan.server.model}: no such folder; name one that holds a checkpoint")
-    return folder if plan.server.model and (folder / "config.json").is_file() else None
+    folder = ROOT / name
+    if adapter == "dflash2" and not folder.is_dir():
+        raise UsageError(f"server.model={name}: no such folder; name one that holds a checkpoint")
+    return folder if name and (folder / "config.json").is_file() else None
 
 
 def _build(plan: CampaignPlan, model: Path | None) -> Build:
@@ -154,13 +163,12 @@ def _host(plan: CampaignPlan) -> Host:
 def _budgets(plan: CampaignPlan, checkpoint: Checkpoint | None, ids: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     if checkpoint is None:
         return {f.id: f.max_tokens for f in plan.fixtures if f.max_tokens is not None}
-    capacity = _capacity(plan, checkpoint)
+    capacity = _capacity(plan.server.args, checkpoint)
     return {fixture.id: budget(fixture, len(ids[fixture.id]), capacity) for fixture in plan.fixtures}
 
 
-def _capacity(plan: CampaignPlan, checkpoint: Checkpoint) -> int:
+def _capacity(args: Sequence[str], checkpoint: Checkpoint) -> int:
     """The checkpoint's capacity, unless the server is started with a smaller one."""
-    args = plan.server.args
     flag = "--max-model-len"
     return int(args[args.index(flag) + 1]) if flag in args else checkpoint.capacity
 

@@ -62,6 +62,10 @@ class Checkpoint:
             return tuple(self.tokenizer.encode(body["prompt"]).ids)
         return tuple(self.tokenizer.encode(self._render(fixture.id, body), add_special_tokens=False).ids)
 
+    def encode(self, text: str) -> list[int]:
+        """Ids of bare text, nothing added."""
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
     def _render(self, fixture_id: str, body: Mapping[str, Any]) -> str:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)

@@ -11,6 +11,7 @@ import json
 import re
 import warnings
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from orchestrator.equivalence import EquivalenceWorker
 from orchestrator.sandbox import Sandbox
 
 DATASETS = Path(__file__).resolve().parents[3] / "shared" / "datasets"
+HIDDEN_AND_PUBLIC = ("livecodebench-public", "leetcodedataset")
 _READ = {"gsm8k": gsm8k.read, "math500": math500.read}
 beside = pytest.mark.skipif(not DATASETS.is_dir(), reason=f"no public datasets in {DATASETS}")
 
@@ -72,19 +74,31 @@ def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n") if line]
 
 
-def references(name: str) -> dict[str, str]:
-    """Case id -> reference solution, wherever a dataset publishes one."""
-    own = name.startswith("builtin-")
+Solutions = dict[tuple[str, str], str]  # (case id, name of the set of tests) -> a solution published for it
+
+
+def references(name: str) -> Solutions:
+    """EvalPlus publishes corrected solutions of its own: some original ones fail its tests."""
     base = name.removeprefix("builtin-")
-    folder = {"humaneval": "humaneval/HumanEval.jsonl.gz", "mbpp": "mbpp/mbpp.jsonl"}
-    if base == "livecodebench" and not own:
-        return leetcode_references()
-    rows = records(FOLDER / f"{base}.jsonl" if own else DATASETS / folder[base])
-    if base == "humaneval":
-        return {f"{name}/{r['task_id'].rpartition('/')[2]}": r["prompt"] + r["canonical_solution"] for r in rows}
-    if base == "mbpp":
-        return {f"{name}/{r['task_id']}": r["code"] for r in rows}
-    return {f"{name}/{r['question_id']}": r["reference"] for r in rows}
+    own = base != name
+    if base == "livecodebench":
+        rows = records(FOLDER / "livecodebench.jsonl") if own else []
+        found = {(f"{name}/{r['question_id']}", "own"): r["reference"] for r in rows}
+        return found if own else {(c, s): text for c, text in leetcode_references().items() for s in HIDDEN_AND_PUBLIC}
+    files = {
+        "humaneval": ("humaneval/HumanEval.jsonl.gz", "humanevalplus/HumanEvalPlus-OriginFmt.jsonl.gz"),
+        "mbpp": ("mbpp/mbpp.jsonl", "mbppplus/MbppPlus-OriginFmt.jsonl.gz"),
+    }
+    paths = [FOLDER / f"{base}{plus}.jsonl" if own else DATASETS / files[base][bool(plus)] for plus in ("", "plus")]
+    return {
+        (f"{name}/{str(r['task_id']).rpartition('/')[2]}", tests): _solution(r)
+        for tests, path in zip(("original", "evalplus"), paths, strict=True)
+        for r in records(path)
+    }
+
+
+def _solution(row: dict[str, Any]) -> str:
+    return row["code"] if "code" in row else row["prompt"] + row["canonical_solution"]
 
 
 def leetcode_references() -> dict[str, str]:
@@ -106,31 +120,36 @@ def returning_none(source: str) -> str:
 
 
 def code_cases(corpus: Corpus) -> list[tuple[Case, str]]:
-    """Cases with a published reference solution."""
+    """Each set of tests as a case of its own, with a published solution; ineligible sets have none to pass."""
     names = [name for name in corpus.counts() if re.search("humaneval|mbpp|livecodebench", name)]
-    solutions = {case_id: text for name in names for case_id, text in references(name).items()}
-    return [(case, solutions[case.id]) for case in corpus.cases if case.id in solutions]
+    solutions = {key: text for name in names for key, text in references(name).items()}
+    return [
+        (replace(case, tests=(tests,)), solutions[case.id, tests.name])
+        for case in corpus.cases
+        for tests in case.tests
+        if (case.id, tests.name) in solutions and not tests.ineligible
+    ]
 
 
 def prove(corpus: Corpus, box: Sandbox, every: int = 1) -> Counter[tuple[str, str]]:
-    """Run references and empty bodies; raises with every verdict that is not as it has to be."""
+    """Run solutions and empty bodies; raises with every verdict that is not as it has to be."""
     counts: Counter[tuple[str, str]] = Counter()
     wrong: list[tuple[str, str, Verdict]] = []
     for case, solution in code_cases(corpus)[::every]:
         for what, source, wanted in (
-            ("reference", solution, {Judged.PASSED}),
-            ("empty", returning_none(solution), {Judged.FAILED}),
+            ("reference", solution, Judged.PASSED),
+            ("empty", returning_none(solution), Judged.FAILED),
         ):
-            for verdict in score_code(case, Answer(f"```python\n{source}\n```"), box):
-                counts[verdict.scorer, f"{what} {verdict.outcome}"] += 1
-                if verdict.outcome not in wanted | {Judged.INELIGIBLE}:
-                    wrong.append((what, case.id, verdict))
-    assert not wrong, wrong
+            (verdict,) = score_code(case, Answer(f"```python\n{source}\n```"), box)
+            counts[verdict.scorer, f"{what} {verdict.outcome}"] += 1
+            if verdict.outcome is not wanted:
+                wrong.append((what, case.id, verdict))
+    assert not wrong, "\n".join(map(str, wrong))
     return counts
 
 
 def test_some_embedded_references_pass_and_empty_bodies_fail(box: Sandbox) -> None:
-    counts = prove(embedded(), box, every=13)
+    counts = prove(embedded(), box, every=19)
     assert len({scorer for scorer, _ in counts}) == 5, counts
 
 
