@@ -69,7 +69,7 @@ class Stand:
         self._calibration: Calibration | None = None
         self.servers: list[RunningServer] = []
         self._ran: dict[int, Process] = {}  # every process that ever ran on the lease
-        self._guests: frozenset[int] = frozenset()  # PIDs on the devices before us: those of an attached server
+        self._guests: frozenset[int] = frozenset()  # PIDs on the devices that are not foreign either
         self._at_work = threading.RLock()
         self._stopping = False
 
@@ -86,7 +86,7 @@ class Stand:
         holder = name_holder(self.assignment.holder)
         remaining_s = max(0.0, deadline - time.monotonic())
         self._lease = lease = acquire(self._folder, self._inventory, devices, holder, remaining_s, idle=idle)
-        self._guests = frozenset(pid for uuid in lease.uuids for pid in self._inventory.processes(uuid) or ())
+        self._guests = self._pids_on_devices()  # those of an attached server
         self._sampler = Sampler(self.plan.lease.inventory, lease.uuids, self.plan.sample_hz)
         return lease.uuids
 
@@ -123,6 +123,7 @@ class Stand:
             self.servers.append(RunningServer(self._adapter, self.plan.server, arms, role, self._ground()))
         for server in self.servers:
             server.await_ready()
+        self._adopt()
         assert self._sampler is not None
         self._sampler.start()
         if self._calibration is None and self.plan.calibrate_s > 0:
@@ -165,6 +166,19 @@ class Stand:
         fixture = self.plan.fixtures[0]
         found = [discover(self._adapter, server.base_url, fixture, server.model) for server in self.servers]
         return sorted({name for capabilities in found for name in capabilities.missing()})
+
+    def _adopt(self) -> None:
+        """Inside a container NVML may count PIDs as the host does. The device was idle before, so when none of the PIDs
+        on it is one of ours, those that came with the server are the server's under other numbers.
+        """
+        self._processes()
+        seen = self._pids_on_devices() - self._guests
+        if not seen & self._ran.keys():
+            self._guests |= seen
+
+    def _pids_on_devices(self) -> frozenset[int]:
+        assert self._lease is not None
+        return frozenset(pid for uuid in self._lease.uuids for pid in self._inventory.processes(uuid) or ())
 
     def _processes(self) -> tuple[Process, ...]:
         now = tuple(process for server in self.servers for process in server.processes())

@@ -274,3 +274,20 @@ def test_a_foreign_process_that_comes_later_excludes_the_request(stand: StandMak
     time.sleep(0.3)
     assert {r.reasons for r in it.run(steps[2:], 6, 1)} == {(Reason.FOREIGN_PROCESS,)}
     scenario.write_text('{"order": [0]}')
+
+
+@pytest.mark.parametrize(("later", "reasons"), [("777", ()), ("777, 888", (Reason.FOREIGN_PROCESS,))])
+def test_a_server_whose_pids_nvml_counts_otherwise(
+    stand: StandMaker, tmp_path: Path, later: str, reasons: tuple[Reason, ...]
+) -> None:
+    scenario = tmp_path / "host.json"
+    scenario.write_text('{"order": [0]}')
+    it = stand("--token-pause", "0.15", sample_hz=10.0, inventory=f"simulated:{scenario}")
+    it.acquire((), 0.0)
+    scenario.write_text('{"order": [0], "processes": {"0": [777]}}')
+    it.start()
+    scenario.write_text(f'{{"order": [0], "processes": {{"0": [{later}]}}}}')
+    time.sleep(0.3)
+    [request, _] = it.run(blocks(it.plan, 0)[0].steps[:2], 6, 1)
+    assert request.reasons == reasons
+    scenario.write_text('{"order": [0]}')
