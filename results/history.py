@@ -149,7 +149,7 @@ def _measure(reader: Reader, every: Sequence[Mapping[str, Any]]) -> dict[str, di
 def _measured(rows: pd.DataFrame, resolution_ns: float | None) -> _Measured:
     timed = rows[rows.admissible & rows.delta_log.notna()]
     columns = zip(timed.startup, timed.delta_log, timed.control_first, strict=True)
-    level_ns = float(timed.control_ns.median()) if len(timed) else None
+    level_ns = float(timed.groupby("startup").control_ns.median().median()) if len(timed) else None
     return _Measured(
         [PairEffect(int(startup), float(delta), bool(first)) for startup, delta, first in columns],
         len(rows),

@@ -1,0 +1,123 @@
+"""The ledger of a candidate: what counts as evidence, and what never does."""
+
+import json
+
+import pytest
+
+from campaigns.gates import Curve, Evidence, Gate, GateStatus, Result, curve_faults, ledger
+from campaigns.records import Decision, Probe
+from campaigns.verdicts import Verdict
+
+NEW, OLD = {"runtime_sha256": "new"}, {"runtime_sha256": "old"}
+
+
+def probe(status, *, gate="contract", library="lib", utc="2026-01-01", **line):
+    return Probe(utc, gate, "op/schedule", status, library, json.dumps(line))
+
+
+def result(campaign_id="c1", *, startups=3, pairs=15, exact=15, verdict=Verdict.FASTER, family=NEW, **more):
+    given = {"corpus": False, "control_is_plain": False, "curve": ()} | more
+    return Result(campaign_id, "arm", startups, pairs, exact, verdict, family=family, **given)
+
+
+def one(gate, *, library="lib", probes=(), results=(), decisions=()):
+    [entry] = ledger([gate], Evidence("op/schedule", library, tuple(probes), tuple(results), tuple(decisions)))
+    return entry
+
+
+BYTES = Gate("operator-bytes", "operator bytes", "probe", probe="contract")
+PAIRS = Gate("same-startup-ab", "same-startup A/B", "pairs")
+STARTUPS = Gate("three-startups", "three startups", "startups", min_startups=3, verdicts=("faster",))
+
+
+@pytest.mark.parametrize(
+    ("probes", "status"),
+    [
+        ([], GateStatus.OPEN),
+        ([probe("passed", gate="sanitizer")], GateStatus.OPEN),
+        ([probe("passed", library="other build")], GateStatus.OPEN),
+        ([probe("passed"), probe("passed", check="b")], GateStatus.PASSED),
+        ([probe("passed"), probe("failed", check="b")], GateStatus.FAILED),
+        ([probe("passed"), probe("held", check="b")], GateStatus.HELD),
+        ([probe("failed", utc="1", check="a"), probe("passed", utc="2", check="a")], GateStatus.PASSED),
+        ([probe("passed", utc="1", check="a"), probe("failed", utc="2", check="a")], GateStatus.FAILED),
+        # another check that passes later does not make up for the one that failed
+        ([probe("failed", utc="1", check="a"), probe("passed", utc="2", check="b")], GateStatus.FAILED),
+    ],
+)  # fmt: skip
+def test_probes_count_for_their_library(probes, status):
+    assert one(BYTES, probes=probes).status is status
+
+
+@pytest.mark.parametrize(
+    ("results", "status", "said"),
+    [
+        ([], GateStatus.OPEN, "run a campaign of 3 startups"),
+        ([result(startups=2, verdict=Verdict.SCREEN)], GateStatus.OPEN, "2 of 3 startups"),
+        ([result(startups=3, verdict=Verdict.INCONCLUSIVE)], GateStatus.OPEN, "inconclusive; faster is asked for"),
+        ([result()], GateStatus.PASSED, ""),
+        ([result(verdict=Verdict.SLOWER)], GateStatus.FAILED, "slower"),
+        ([result(exact=14)], GateStatus.FAILED, "1 pairs are not exact"),
+        ([result(exact=14, startups=1, verdict=Verdict.SCREEN)], GateStatus.FAILED, "not exact"),
+        ([result("old", family=OLD), result("new", startups=1, verdict=Verdict.SCREEN)], GateStatus.OPEN, "1 of 3"),
+        ([result("bad", verdict=Verdict.SLOWER), result("good")], GateStatus.FAILED, "slower"),
+        ([result("bad", verdict=Verdict.SLOWER, family=OLD), result("good")], GateStatus.PASSED, ""),
+        ([result(pairs=0, exact=0, verdict=Verdict.NOTHING_MEASURED)], GateStatus.OPEN, "nothing-measured"),
+    ],
+)  # fmt: skip
+def test_a_screen_never_passes_three_startups(results, status, said):
+    entry = one(STARTUPS, results=results)
+    assert entry.status is status and said in entry.missing
+
+
+def test_one_startup_is_enough_for_the_first_ab():
+    entry = one(PAIRS, results=[result(startups=1, verdict=Verdict.SCREEN)])
+    assert entry.status is GateStatus.PASSED and entry.evidence == ("c1",)
+
+
+def test_evidence_of_another_build_is_named_and_not_counted():
+    corpus = Gate("corpus", "corpus", "corpus")
+    entry = one(corpus, results=[result("old", corpus=True, family=OLD), result("new")])
+    assert entry.status is GateStatus.OPEN and "1 are of another build or host" in entry.missing
+
+
+def test_corpus_and_all_off_look_at_the_right_campaigns():
+    results = [result("plain", control_is_plain=True), result("corpus", corpus=True)]
+    assert one(Gate("c", "c", "corpus"), results=results).evidence == ("corpus",)
+    assert one(Gate("o", "o", "all-off"), results=results).evidence == ("plain",)
+
+
+def curve(*candidate):
+    control = (16.210, 25.553, 34.701, 52.826)
+    lengths = (1024, 32768, 65536, 131072)
+    return tuple(Curve(*point) for point in zip(lengths, control, candidate, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "faults"),
+    [
+        ((16.130, 18.371, 20.418, 24.451), 0),  # the published integration
+        ((16.210, 18.371, 20.418, 24.451), 0),  # 1K equal is not slower
+        ((16.211, 18.371, 20.418, 24.451), 1),
+        ((16.130, 25.553, 34.0, 52.0), 2),  # equal is not strictly faster, and the first step grew
+        ((16.130, 18.371, 33.0, 50.0), 1),  # grows more than the control between 32K and 64K
+    ],
+)
+def test_curve_gate(candidate, faults):
+    found = curve_faults(curve(*candidate))
+    assert len(found) == faults, found
+    gate = Gate("long-prefix", "long prefix", "curve", min_startups=3)
+    entry = one(gate, results=[result(curve=curve(*candidate))])
+    assert entry.status is (GateStatus.FAILED if faults else GateStatus.PASSED)
+
+
+def test_only_a_person_promotes():
+    gate = Gate("user-decision", "user decision", "decision")
+    assert one(gate, results=[result()]).status is GateStatus.OPEN
+    decided = [
+        Decision("2026-01-01", "op/schedule", "promote", "a", "good", "[]"),
+        Decision("2026-01-02", "op/schedule", "hold", "b", "wait for FP8", "[]"),
+    ]
+    assert one(gate, decisions=decided[:1]).status is GateStatus.PASSED
+    held = one(gate, decisions=decided)
+    assert held.status is GateStatus.HELD and held.missing == "wait for FP8"
