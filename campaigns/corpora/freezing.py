@@ -43,9 +43,10 @@ def freeze(recipe: Recipe, fill: Corpus | None = None) -> Corpus:
         for name in (*MIX, "humanevalplus", "mbppplus")
         if name != "structured"
     }
-    cases = [case for name, count in recipe.mix.items() if count for case in _select(name, count, recipe, opened, fill)]
+    chosen = {name: _select(name, count, recipe, opened, fill) for name, count in recipe.mix.items() if count}
+    cases = tuple(case for part in chosen.values() for case in part)
     _check_ids(recipe.selection, cases)
-    return Corpus(_header(recipe, opened, cases), tuple(cases))
+    return Corpus(_header(recipe, opened, chosen), cases)
 
 
 def _select(
@@ -95,16 +96,18 @@ def _check_ids(selection: Selection, cases: Sequence[Case]) -> None:
         raise UsageError(f"--ids {missing[0]}: no source has a case of this id")
 
 
-def _header(recipe: Recipe, opened: Mapping[str, tuple[Source, ...]], cases: Sequence[Case]) -> dict[str, Any]:
+def _header(
+    recipe: Recipe, opened: Mapping[str, tuple[Source, ...]], chosen: Mapping[str, Sequence[Case]]
+) -> dict[str, Any]:
     sources = [
         {"dataset": recipe.prefix + name, "sha256": source.sha256, "records": len(source.records)}
         for name, files in opened.items()
         for source in files
     ]
-    structured_files = sorted({case.source_sha256 for case in cases if case.tools or case.response_format})
+    structured_files = sorted({case.source_sha256 for case in chosen.get("structured", ())})
     return {
         "format": FORMAT,
-        "mix": {recipe.prefix + name: count for name, count in recipe.mix.items()},
+        "mix": {recipe.prefix + name: len(cases) for name, cases in chosen.items()},
         "order": str(recipe.selection.order),
         "rule": RULES[Selecting(recipe.selection.order)],
         "templates": dict(recipe.templates),

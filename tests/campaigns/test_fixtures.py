@@ -48,7 +48,7 @@ def test_the_public_curve_and_boundary_at_full_capacity() -> None:
     assert not any(f.chat for f in fixtures) and all(f.seeds == (0, 2) for f in fixtures)
 
 
-@pytest.mark.parametrize("capacity", [8192, 4096, 1024, 300])
+@pytest.mark.parametrize("capacity", [8192, 4096, 1024, 310])
 def test_scaled_lengths_fill_the_capacity(capacity: int) -> None:
     lengths = scaled_lengths(capacity)
     assert list(lengths) == sorted(set(lengths)) and lengths[-1] + 256 == capacity
