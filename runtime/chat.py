@@ -10,36 +10,46 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime import http_fields as fields
+from runtime.grammar import GrammarChecker, ToolOrder, format_grammar, read_tools, tool_grammar
 from runtime.http_errors import bad
-from runtime.tokenizer import ChatTemplate, TemplateError, TextTokenizer
+from runtime.tokenizer import ChatTemplate, TemplateError
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True)
 class ChatOrder:
-    """The rendered prompt. `thinking` says that the prompt ends inside an open reasoning block."""
+    """The rendered prompt; `thinking` where it ends inside an open reasoning block, behind which `grammar` begins."""
 
     prompt: str
-    thinking: bool = False
-    parses_tools: bool = False
-    grammar: str | None = None
+    thinking: bool
+    grammar: str | None
 
 
-def read_chat(body: fields.Body, template: ChatTemplate | None, tokenizer: TextTokenizer) -> ChatOrder:
+def read_chat(body: fields.Body, template: ChatTemplate | None, checker: GrammarChecker) -> ChatOrder:
     if template is None:
         raise bad("this model has no chat template; use /v1/completions", "messages")
     messages = _messages(body.get("messages"))
     settings = fields.mapping(body, "chat_template_kwargs") or {}
     generation_prompt = fields.boolean(body, "add_generation_prompt", True)
-    prompt = _render(template, messages, None, generation_prompt, settings)
-    return ChatOrder(prompt=prompt, thinking=prompt.rfind("<think>") > prompt.rfind("</think>"))
+    order = read_tools(body)
+    prompt = _render(template, messages, list(order.tools) or None, generation_prompt, settings)
+    thinking = prompt.rfind("<think>") > prompt.rfind("</think>")
+    return ChatOrder(prompt, thinking, _grammar(body, order, checker))
+
+
+def _grammar(body: fields.Body, order: ToolOrder, checker: GrammarChecker) -> str | None:
+    """A forced call goes before a format: its arguments have a schema of their own."""
+    calls, form = tool_grammar(order), format_grammar(body)
+    if calls is not None:
+        return checker.check(calls, "tools")
+    return None if form is None else checker.check(form, "response_format")
 
 
 def _render(
     template: ChatTemplate,
     messages: list[dict[str, Any]],
-    tools: list[dict[str, Any]] | None,
+    tools: list[Mapping[str, Any]] | None,
     generation_prompt: bool,
     settings: Mapping[str, Any],
 ) -> str:

@@ -22,13 +22,17 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Generation:
-    """`max_tokens` counts generated tokens, the end-of-sequence token included. `grammar` is a llguidance grammar."""
+    """`max_tokens` counts generated tokens, the end-of-sequence token included.
+
+    `grammar` is llguidance's, None for free text; it begins behind the token `grammar_after`, or at once.
+    """
 
     prompt_ids: tuple[int, ...]
     max_tokens: int
     sampling: Sampling
     eos_ids: tuple[int, ...] = ()
     grammar: str | None = None
+    grammar_after: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -41,6 +45,7 @@ class Generation:
             sampling=Sampling(**value["sampling"]),
             eos_ids=tuple(value["eos_ids"]),
             grammar=value["grammar"],
+            grammar_after=value["grammar_after"],
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from runtime import http_fields as fields
 from runtime.chat import ChatOrder, read_chat
 from runtime.generation import Generation, Sampling
+from runtime.grammar import GrammarChecker
 from runtime.http_errors import ApiError, bad
 from runtime.tokenizer import ChatTemplate, TextTokenizer
 
@@ -39,6 +40,7 @@ class ModelCard:
     template: ChatTemplate | None
     eos_ids: tuple[int, ...]
     defaults: Sampling
+    grammars: GrammarChecker
 
     @staticmethod
     def read(model_dir: Path, name: str, max_model_len: int) -> ModelCard:
@@ -57,6 +59,7 @@ class ModelCard:
             template=ChatTemplate.of_folder(model_dir),
             eos_ids=tuple(eos) if isinstance(eos, list) else (eos,),
             defaults=defaults,
+            grammars=GrammarChecker(model_dir),
         )
 
 
@@ -82,19 +85,20 @@ def completion_order(body: fields.Body, card: ModelCard) -> Order:
 
 def chat_order(body: fields.Body, card: ModelCard) -> Order:
     _check_common(body, card)
-    chat = read_chat(body, card.template, card.tokenizer)
+    chat = read_chat(body, card.template, card.grammars)
     limit = fields.integer(body, "max_tokens", 1, card.max_model_len)
     limit = fields.integer(body, "max_completion_tokens", 1, card.max_model_len) or limit
     prompt_ids = tuple(card.tokenizer.encode(chat.prompt, add_special_tokens=False))
     order = _order(body, card, prompt_ids, limit)
-    generation = replace(order.generation, grammar=chat.grammar)
+    after = card.tokenizer.id_of("</think>") if chat.thinking else None
+    generation = replace(order.generation, grammar=chat.grammar, grammar_after=after)
     return replace(order, chat=chat, generation=generation)
 
 
 def tokens_to_count(body: fields.Body, card: ModelCard) -> list[int]:
     """The ids of a `/tokenize` body, which holds a prompt or messages."""
     if body.get("messages") is not None:
-        return card.tokenizer.encode(read_chat(body, card.template, card.tokenizer).prompt, add_special_tokens=False)
+        return card.tokenizer.encode(read_chat(body, card.template, card.grammars).prompt, add_special_tokens=False)
     prompt = fields.text(body, "prompt")
     if prompt is None:
         raise bad("prompt or messages is required", "prompt")

@@ -5,7 +5,10 @@ accepted. Knows no HTTP, no text, no stopping rule.
 """
 
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,15 +18,26 @@ from runtime import draft, lookup
 from runtime.acceptance import Proposal, accept
 from runtime.cache import DraftCache
 from runtime.clock import PhaseClock
+from runtime.graphs import Graphs, Piece
 from runtime.models.drafter import Drafter
 from runtime.models.steps import Memory, PrefillStep, VerifyStep
-from runtime.models.target import Output, Target
+from runtime.models.target import Target
 from runtime.operators import Operators
 from runtime.sampling import Distribution, SamplingParams, bad_logits, check_logits, distribution
 from runtime.sequence import Generation, Prefill, RoundRecord, TokenGate
 from runtime.state import RequestState
 
 Context = list[tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Logits [R, V] FP32, aux states [R, n * H] and positions [R] of verified rows; their context if computed early."""
+
+    logits: Tensor
+    aux: Tensor | None
+    positions: Tensor
+    context: Context | None
 
 
 @dataclass
@@ -36,6 +50,7 @@ class Decoder:
     draft_cache: DraftCache | None
     operators: Operators
     prefill_chunk: int
+    graphs: Graphs
     context_pipeline: bool = True
 
     @property
@@ -53,7 +68,8 @@ class Decoder:
             chunk = ids[start : start + self.prefill_chunk]
             step = PrefillStep(self.target.rotary, start, len(chunk), self.memory, state)
             output = self.target.prefill(chunk, step)
-            self.inject(generation, self.context(generation, output, start), start, len(chunk))
+            if generation.drafts:
+                self.inject(self.context(output.aux, _positions(ids, start, len(chunk))), start, len(chunk))
         state.select(1)
         logits = self.target.head(output.hidden[-1:])
         _, tokens = self.accept(generation, logits, None)
@@ -66,16 +82,18 @@ class Decoder:
         """Verify `rows` rows: the bonus token and `rows - 1` drafts. One row is a q1 step, which drafts nothing."""
         clock, hits, start = PhaseClock(self.device), _hits(self.operators), generation.bonus_position
         proposal = self.propose(generation, rows - 1) if rows > 1 else None
+        if proposal is not None and generation.gate is not None:
+            proposal = _gated(proposal, generation.gate)
+            rows = len(proposal) + 1
         clock.mark()
-        output = self.verify(generation, state, proposal)
-        early = self.context(generation, output, start) if self.context_pipeline else None
-        logits = self.target.head(output.hidden)
+        verified = self.verify(generation, state, proposal)
         clock.mark()
-        accepted, tokens = self.accept(generation, logits, proposal)
+        accepted, tokens = self.accept(generation, verified.logits, proposal)
         clock.mark()
         state.select(accepted + 1)
-        context = early if self.context_pipeline else self.context(generation, output, start)
-        self.inject(generation, context, start, accepted + 1)
+        if generation.drafts:
+            context = verified.context or self.context(verified.aux, verified.positions)
+            self.inject(context, start, accepted + 1)
         emitted = generation.emit(tokens)
         clock.mark()
         return RoundRecord(
@@ -91,22 +109,44 @@ class Decoder:
     def propose(self, generation: Generation, drafts: int) -> Proposal:
         """`drafts` tokens behind the bonus, each with the law it was drawn from."""
         anchor = torch.tensor(generation.tokens[-1:], device=self.device)
-        start = generation.bonus_position
-        hidden = self.drafter.block(anchor, start, drafts + 1, self.draft_cache.visible())
-        unary, candidates = self.select(self.drafter.unary(hidden), self.drafter.config.selector_top_k)
-        scores = draft.lattice(self.drafter, hidden, unary, candidates, anchor)
-        proposal = draft.walk(scores, candidates, generation.sampling, start)
+        draws = draft.Draws.of(generation.sampling, generation.bonus_position, self.device)
+        piece = partial(self._draft, drafts, draws.greedy)
+        inputs = (anchor, draws.seed, draws.start, draws.temperature)
+        proposal = self._run(("draft", draws.greedy), drafts + 1, piece, *inputs)
         if generation.speculation == "lookup":
             return lookup.augment(proposal, generation.tokens)
         return proposal
 
-    def verify(self, generation: Generation, state: RequestState, proposal: Proposal | None) -> Output:
+    def verify(self, generation: Generation, state: RequestState, proposal: Proposal | None) -> Verified:
         """The target over the bonus token and the drafts; writes K/V and one state per row."""
-        ids, start = torch.tensor(generation.tokens[-1:], device=self.device), generation.bonus_position
+        ids = torch.tensor(generation.tokens[-1:], device=self.device)
         if proposal is not None:
             ids = torch.cat((ids, proposal.tokens[0]))
-        step = VerifyStep(self.target.rotary, start, len(ids), self.memory, state)
-        return self.target.verify(ids, step)
+        start = torch.tensor([generation.bonus_position], device=self.device)
+        early = generation.drafts and self.context_pipeline
+        piece = partial(self._verify, state, early)
+        return self._run(("verify", state.line, early), len(ids), piece, ids, start)
+
+    def _run(self, key: Hashable, rows: int, piece: Piece, *inputs: Tensor) -> Any:
+        """Whole blocks and undrafted rows as graphs; the few narrow blocks near capacity as they are."""
+        if rows in (1, self.drafter.config.block_size if self.drafter else 1):
+            return self.graphs.run((key, rows), piece, *inputs)
+        return piece(*inputs)
+
+    def _draft(
+        self, drafts: int, greedy: bool, anchor: Tensor, seed: Tensor, start: Tensor, temperature: Tensor
+    ) -> Proposal:
+        context = self.draft_cache.whole() if self.graphs.enabled else self.draft_cache.visible()
+        hidden = self.drafter.block(anchor, start, drafts + 1, context)
+        unary, candidates = self.select(self.drafter.unary(hidden), self.drafter.config.selector_top_k)
+        scores = draft.lattice(self.drafter, hidden, unary, candidates, anchor)
+        return draft.walk(scores, candidates, draft.Draws(seed, start, temperature, greedy))
+
+    def _verify(self, state: RequestState, early: bool, ids: Tensor, start: Tensor) -> Verified:
+        positions = start + torch.arange(len(ids), device=self.device)
+        output = self.target.verify(ids, VerifyStep(self.target.rotary, positions, self.memory, state))
+        context = self.context(output.aux, positions) if early else None
+        return Verified(self.target.head(output.hidden), output.aux, positions, context)
 
     def accept(self, generation: Generation, logits: Tensor, proposal: Proposal | None) -> tuple[int, list[int]]:
         """How many drafts the target accepts, and the tokens that follow from `logits` [R, V]: those and one more."""
@@ -120,17 +160,13 @@ class Decoder:
             accepted, tokens, _ = self._judge(logits, distribution(logits, generation.sampling), generation, proposal)
         return accepted, tokens
 
-    def context(self, generation: Generation, output: Output, start: int) -> Context | None:
-        """Context keys and values of all rows of `output`, which begin at position `start`."""
-        if not generation.drafts:
-            return None
-        positions = torch.arange(start, start + output.aux.shape[0], device=self.device)
-        return self.drafter.context(output.aux, positions)
+    def context(self, aux: Tensor, positions: Tensor) -> Context:
+        """Context keys and values of all rows, per layer of the drafter."""
+        return self.drafter.context(aux, positions)
 
-    def inject(self, generation: Generation, context: Context | None, start: int, keep: int) -> None:
-        """Store the first `keep` rows of `context`; rejected rows write nothing."""
-        if generation.drafts:
-            self.draft_cache.store(start, keep, context)
+    def inject(self, context: Context, start: int, keep: int) -> None:
+        """Store the first `keep` rows of `context`, from position `start`; rejected rows write nothing."""
+        self.draft_cache.store(start, keep, context)
 
     def select(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The best `k` values and ids [R, k] of `logits` [R, V], in dense tie order."""
@@ -166,9 +202,22 @@ class Decoder:
         return accepted, [*drafted[:accepted], token], bool(cut_tie)
 
 
+def _positions(like: Tensor, start: int, length: int) -> Tensor:
+    return torch.arange(start, start + length, device=like.device)
+
+
 def _nothing(seed: Tensor) -> Proposal:
     empty = seed.new_empty(1, 0, 1)
     return Proposal(empty[..., 0], empty, empty.double())
+
+
+def _gated(proposal: Proposal, gate: TokenGate) -> Proposal:
+    """The drafts up to and including the first that the grammar forbids: it is rejected for certain, by the usual rule,
+    and nothing behind it can count."""
+    drafts = proposal.tokens[0].tolist()
+    allowed = gate.allowed(drafts)
+    keep = next((i for i, draft in enumerate(drafts) if not allowed[i, draft]), len(drafts)) + 1
+    return Proposal(proposal.tokens[:, :keep], proposal.ids[:, :keep], proposal.q[:, :keep])
 
 
 def _masked(logits: Tensor, gate: TokenGate, proposal: Proposal | None) -> Tensor:

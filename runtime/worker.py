@@ -16,13 +16,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels.registry import KernelError
 from runtime.errors import RuntimeFault
 from runtime.generation import Generation, Step
 from runtime.identity import numeric_environment
 from runtime.protocol import Channel, Message, PeerGone
+
+if TYPE_CHECKING:
+    from runtime.gate import GrammarTokenizer
 
 _PR_SET_PDEATHSIG = 1
 
@@ -67,6 +70,7 @@ def _load(options: argparse.Namespace, channel: Channel) -> Worker:
     import torch
 
     from runtime.engine import Engine, EngineOptions
+    from runtime.gate import GrammarTokenizer
 
     torch.set_num_threads(options.threads)
     engine = Engine.load(
@@ -80,15 +84,17 @@ def _load(options: argparse.Namespace, channel: Channel) -> Worker:
             world_size=options.world_size,
         ),
     )
-    return Worker(engine, channel)
+    vocab_size = engine.decoder.target.config.vocab_size
+    return Worker(engine, channel, GrammarTokenizer(options.model, vocab_size, engine.eos_ids))
 
 
 class Worker:
     """The loop of one rank: one order at a time, and between rounds whatever else has arrived."""
 
-    def __init__(self, engine: Any, channel: Channel) -> None:
+    def __init__(self, engine: Any, channel: Channel, grammars: GrammarTokenizer) -> None:
         self._engine = engine
         self._channel = channel
+        self._grammars = grammars
 
     def facts(self) -> Message:
         import torch
@@ -131,10 +137,15 @@ class Worker:
     def _steps(self, order: Generation, cancelled: Callable[[], bool]) -> Iterator[Step]:
         """The engine's events as steps; the step that ends the answer says why, which the engine tells after it."""
         num_tokens = 0
-        for event in self._engine.generate(engine_request(order, cancelled)):
+        for event in self._engine.generate(engine_request(order, cancelled, self._gate(order))):
             if hasattr(event, "token_ids"):
                 num_tokens += len(event.token_ids)
                 yield as_step(event, _finish_reason(order, event.token_ids, num_tokens))
+
+    def _gate(self, order: Generation) -> Any:
+        from runtime.gate import GrammarGate
+
+        return None if order.grammar is None else GrammarGate(self._grammars, order.grammar, order.grammar_after)
 
     def _cancelled(self, job: int) -> bool:
         """Between rounds: answer what has arrived meanwhile; true when the order was taken back."""
@@ -158,7 +169,7 @@ class Worker:
         self._channel.send({"event": "reply", "call": call, "value": value})
 
 
-def engine_request(order: Generation, cancelled: Callable[[], bool]) -> Any:
+def engine_request(order: Generation, cancelled: Callable[[], bool], gate: Any) -> Any:
     from runtime.sampling import SamplingParams
     from runtime.sequence import GenerateRequest
 
@@ -167,6 +178,7 @@ def engine_request(order: Generation, cancelled: Callable[[], bool]) -> Any:
         sampling=SamplingParams(**asdict(order.sampling)),
         max_tokens=order.max_tokens,
         eos_ids=order.eos_ids,
+        gate=gate,
         cancelled=cancelled,
     )
 

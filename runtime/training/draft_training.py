@@ -20,8 +20,9 @@ from runtime.models.drafter import Drafter, DraftLayer
 from runtime.models.layers import softmax_attention
 from runtime.models.target import Target
 from runtime.operators import Operators
+from runtime.training.optimiser import Optimiser
 from runtime.training.presets import Schedule
-from runtime.training.target_training import Leaves, optimiser_of, rate_at
+from runtime.training.target_training import Leaves, logits_of, rate_factor
 from runtime.training.text import IGNORED, Batch
 
 _POSITION_DECAY = 0.85
@@ -116,10 +117,10 @@ def _mask(blocks: Blocks, context: Tensor, window: int) -> Tensor:
     return torch.cat((seen, same), -1)[:, None]
 
 
-def draft_loss(drafter: Drafter, hidden: Tensor, blocks: Blocks, goal: Tensor) -> Tensor:
+def draft_loss(drafter: Drafter, target: Target, hidden: Tensor, blocks: Blocks, goal: Tensor) -> Tensor:
     """Cross-entropy of the head's and of the selector's distributions against the target's, `goal` [.., 7, V]."""
     weight = blocks.valid * _POSITION_DECAY ** torch.arange(hidden.shape[-2], device=hidden.device)
-    unary = drafter.unary(hidden).float()
+    unary = logits_of(target, hidden)
     head_loss = -(goal * unary.log_softmax(-1)).sum(-1)
     candidates = unary.detach().topk(drafter.config.selector_top_k, -1).indices
     predecessors = torch.cat((blocks.anchor_ids[..., None], blocks.ids[..., :-1]), -1)
@@ -138,7 +139,7 @@ class DraftTrainer:
     ) -> None:
         self.config, self.leaves, self.target, self.schedule = config, leaves, target, schedule
         self.anchors = anchors
-        self.optimiser = optimiser_of(leaves, schedule.rate)
+        self.optimiser = Optimiser(leaves, schedule.rate)
         self.generator = torch.Generator(target.embedding.device).manual_seed(seed)
         self.step = 0
 
@@ -150,16 +151,12 @@ class DraftTrainer:
             self.step += 1
 
     def _update(self, batch: Batch) -> Tensor:
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate_at(self.step, self.schedule)
         blocks = choose_blocks(batch, self.anchors, self.config.block_size, self.generator)
         aux, goal = self._teach(batch, blocks)
         drafter = assemble_drafter(self.config, self.leaves, self.target, self.target.embedding.dtype)
-        loss = draft_loss(drafter, block_hidden(drafter, aux, blocks), blocks, goal)
+        loss = draft_loss(drafter, self.target, block_hidden(drafter, aux, blocks), blocks, goal)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.leaves.values(), 1.0, foreach=True)
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.step(rate_factor(self.step, self.schedule))
         return loss.detach()
 
     @torch.no_grad()
@@ -169,4 +166,4 @@ class DraftTrainer:
         assert output.aux is not None, "the target was assembled without aux layers"
         row = torch.arange(len(batch.ids), device=batch.ids.device)[:, None, None]
         before = (blocks.positions[..., 1:] - 1).clamp(max=batch.ids.shape[1] - 1)
-        return output.aux, self.target.head(output.hidden[row, before]).float().softmax(-1)
+        return output.aux, logits_of(self.target, output.hidden[row, before]).softmax(-1)

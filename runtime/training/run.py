@@ -70,7 +70,7 @@ def _vocabulary(job: Job) -> Tokenizer:
     if not path.exists():
         training, _ = split(all_templates(job.preset.kinds))
         started = time.monotonic()
-        lines = texts(training, job.seed, int(_VOCABULARY_TEXTS * min(1.0, job.steps_scale)))
+        lines = texts(training, job.seed, _VOCABULARY_TEXTS)
         vocabulary.train(lines, job.preset.shape.vocab_size).save(str(path))
         print(f"vocabulary: {time.monotonic() - started:.0f} s", flush=True)
     return Tokenizer.from_file(str(path))

@@ -1,4 +1,4 @@
-"""Training the target: next-token cross-entropy over the assistant's tokens, Adam, one cosine.
+"""Training the target: next-token cross-entropy over the assistant's tokens, one cosine.
 
 Weights are FP32 leaves; each step casts them to the compute type and assembles the runtime's own decoder from them, so
 what is trained is what is served.
@@ -18,6 +18,7 @@ from runtime.config import TargetConfig
 from runtime.models.target import Target
 from runtime.models.weights import Shapes
 from runtime.operators import Operators
+from runtime.training.optimiser import Optimiser
 from runtime.training.presets import Schedule
 from runtime.training.text import IGNORED, Batch
 
@@ -61,20 +62,12 @@ def _initial(name: str, shape: tuple[int, ...], num_layers: int, generator: torc
     return torch.empty(shape).normal_(0.0, spread, generator=generator)
 
 
-def optimiser_of(leaves: Leaves, rate: float) -> torch.optim.Optimizer:
-    """AdamW; decay on matrices alone."""
-    matrices = [leaf for leaf in leaves.values() if leaf.ndim == 2]
-    others = [leaf for leaf in leaves.values() if leaf.ndim != 2]
-    groups = [{"params": matrices, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), eps=1e-8, foreach=True)
-
-
-def rate_at(step: int, schedule: Schedule) -> float:
-    """Linear warm-up, then half a cosine down to a fiftieth."""
+def rate_factor(step: int, schedule: Schedule) -> float:
+    """Linear warm-up to 1, then half a cosine down to a fiftieth."""
     if step < schedule.warm_up:
-        return schedule.rate * (step + 1) / schedule.warm_up
+        return (step + 1) / schedule.warm_up
     progress = (step - schedule.warm_up) / max(1, schedule.steps - schedule.warm_up)
-    return schedule.rate * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
+    return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
 
 def assemble(
@@ -88,8 +81,12 @@ def target_loss(model: Target, batch: Batch) -> Tensor:
     """Mean cross-entropy over counted tokens; only their rows go through the head."""
     hidden = model.sequence(batch.ids).hidden
     counted = batch.targets != IGNORED
-    logits = model.head(hidden[counted])
-    return F.cross_entropy(logits.float(), batch.targets[counted])
+    return F.cross_entropy(logits_of(model, hidden[counted]), batch.targets[counted])
+
+
+def logits_of(model: Target, hidden: Tensor) -> Tensor:
+    """FP32 logits. The served head's mixed product on CUDA has no derivative; this one has."""
+    return F.linear(hidden.float(), model.head.weight.float())
 
 
 class TargetTrainer:
@@ -97,7 +94,7 @@ class TargetTrainer:
 
     def __init__(self, config: TargetConfig, leaves: Leaves, schedule: Schedule, dtype: torch.dtype) -> None:
         self.config, self.leaves, self.schedule, self.dtype = config, leaves, schedule, dtype
-        self.optimiser = optimiser_of(leaves, schedule.rate)
+        self.optimiser = Optimiser(leaves, schedule.rate)
         self.step = 0
 
     def run(self, batches: Iterable[Batch], report: Report) -> None:
@@ -108,11 +105,7 @@ class TargetTrainer:
             self.step += 1
 
     def _update(self, batch: Batch) -> Tensor:
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate_at(self.step, self.schedule)
         loss = target_loss(assemble(self.config, self.leaves, self.dtype), batch)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.leaves.values(), 1.0, foreach=True)
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.step(rate_factor(self.step, self.schedule))
         return loss.detach()
