@@ -1,0 +1,103 @@
+"""A startup on a Ray that somebody else runs: joined by address, found again after it, refused when it cannot serve."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from campaigns.errors import NoDevice
+from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan, blocks
+from campaigns.records import StartupStatus
+from orchestrator.cluster import connect, device_resource
+from orchestrator.devices import open_inventory
+from orchestrator.startup import StartupHandle
+
+pytestmark = pytest.mark.acceptance
+
+SMALL_SERVER = Path(__file__).with_name("small_server.py")
+GPU = open_inventory("simulated:one").devices()[0].uuid
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A head with Ray's own defaults: workers at nice 15, one thread each."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder = tempfile.mkdtemp(prefix="rj-", dir="/tmp")
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}"]
+    options = ["--include-dashboard=false", "--num-cpus=1", "--num-gpus=0", "--object-store-memory=80000000"]
+    named = f"--resources={json.dumps({device_resource(GPU): 1})}"
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    head = subprocess.Popen([*command, *options, named, f"--temp-dir={folder}"], env=environment, **quiet)
+    deadline = time.monotonic() + 120
+    while not Path(folder, "session_latest", "sockets", "raylet").exists():
+        assert head.poll() is None and time.monotonic() < deadline
+        time.sleep(0.2)
+    yield f"127.0.0.1:{port}"
+    head.send_signal(signal.SIGTERM)
+    head.wait(60)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def plan(address: str, tmp_path: Path) -> CampaignPlan:
+    lease = LeasePlan(
+        uuids=(GPU,), inventory="simulated:one", lock_dir=str(tmp_path / "locks"), ray_address=address, wait_s=30.0
+    )
+    return CampaignPlan(
+        name="test",
+        control=Arm("one"),
+        candidate=Arm("two"),
+        fixtures=(Fixture("f", '{"prompt": "abc"}', (1,), chat=False),),
+        server=ServerPlan("command", command=(sys.executable, str(SMALL_SERVER), "{port}"), stop_grace_s=0.3),
+        lease=lease,
+        calibrate_s=0.0,
+        sample_hz=0.0,
+    )
+
+
+def test_a_startup_on_a_joined_ray(plan: CampaignPlan, tmp_path: Path) -> None:
+    with connect(plan.lease) as cluster:
+        assert not cluster.private
+        with StartupHandle.lease(cluster, plan, "c0ffee", 0, 1, tmp_path) as handle:
+            assert handle.uuids == (GPU,)
+            record = handle.start()
+            if os.geteuid() == 0:  # anyone else is refused, since the server would inherit Ray's nice 15
+                assert os.getpriority(os.PRIO_PROCESS, record.processes[0].pid) == 0
+            assert "OMP_NUM_THREADS" not in record.environment
+            assert [r.admissible for r in handle.run(blocks(plan, 0)[0].steps[:2], 6, 1)] == [True, True]
+        assert handle.stop().status is StartupStatus.COMPLETE
+    with connect(plan.lease) as cluster, StartupHandle.lease(cluster, plan, "c0ffee", 1, 1, tmp_path) as again:
+        assert again.uuids == (GPU,)
+
+
+def test_by_count_ray_places_and_the_host_picks(plan: CampaignPlan, tmp_path: Path) -> None:
+    counted = replace(plan, lease=replace(plan.lease, uuids=(), count=1))
+    with (
+        connect(counted.lease) as cluster,
+        StartupHandle.lease(cluster, counted, "c0ffee", 0, 1, tmp_path) as handle,
+    ):
+        assert handle.uuids == (GPU,)
+
+
+def test_what_the_cluster_does_not_name_is_refused(plan: CampaignPlan, tmp_path: Path) -> None:
+    for lease in (replace(plan.lease, uuids=(), indices=(0,)), replace(plan.lease, uuids=("GPU-other",))):
+        with (
+            connect(lease) as cluster,
+            pytest.raises(NoDevice, match="does not name the devices asked for"),
+        ):
+            StartupHandle.lease(cluster, replace(plan, lease=lease), "c0ffee", 0, 1, tmp_path)
