@@ -33,6 +33,7 @@ MAX_RESULT_BYTES = 8 << 20
 _POLL_S = 0.05
 _GRACE_S = 10.0  # beyond the set's wall clock, for the judge to say so itself
 _START = "import sys; sys.path.insert(0, {root!r}); from orchestrator.confined import walls; walls.main({fd})"
+_ENVIRONMENT = {"LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # threads need memory, too
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -61,12 +62,13 @@ class Sandbox:
         return self._outcome(watched, time.monotonic() - started)
 
     def refusal(self) -> str:
-        """Why the kernel does not let code run in this mode; empty when it does."""
-        probe = Job({"kind": "steps", "prelude": "", "setup": "", "bind": {}, "steps": ["assert True"]}, "", Limits())
+        """Why code cannot run in this mode; empty when it can. Asked before scoring: else every answer would fail."""
+        program = {"kind": "steps", "prelude": "", "setup": "import numpy", "bind": {"f": "f"}, "steps": ["assert f()"]}
         try:
-            return "" if self(probe).passed else "a trivial program did not pass inside"
+            outcome = self(Job(program, "import numpy\ndef f(): return True\n", Limits(wall_s=120.0)))
         except SandboxRefused as error:
             return str(error)
+        return "" if outcome.passed else f"a program that has to pass does not pass inside: {outcome}"
 
     @contextmanager
     def _tree(self, job: Job) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
@@ -83,7 +85,7 @@ class Sandbox:
                     pass_fds=(write_end,),
                     start_new_session=True,
                     cwd="/",
-                    env={"LANG": "C.UTF-8"},
+                    env=_ENVIRONMENT,
                 )
                 os.close(write_end)
                 try:
@@ -95,9 +97,9 @@ class Sandbox:
                 os.close(results)
 
     def _request(self, job: Job, folder: str) -> dict[str, Any]:
-        packages = sysconfig.get_path("purelib")
-        own = str(ROOT / "orchestrator" / "confined")
-        visible = [sys.base_prefix, packages, own, str(ROOT / "orchestrator" / "__init__.py")]
+        packages = os.path.realpath(sysconfig.get_path("purelib"))
+        own = [str(ROOT / "orchestrator" / name) for name in ("confined", "__init__.py")]
+        visible = [os.path.realpath(sys.base_prefix), packages, *own]
         if self.mode is Mode.WEAK and os.geteuid() == 0:
             self._check_readable()
         return {

@@ -23,10 +23,10 @@ from campaigns.plan import Phase
 from campaigns.records import Campaign, CampaignStatus, Request, Score
 from campaigns.scorers import scoring
 from campaigns.scorers.answer import Equal
-from campaigns.scorers.execution import Executor
+from campaigns.scorers.execution import Executor, Job, Outcome
 from campaigns.scorers.verdict import Answer, Verdict
 from orchestrator.equivalence import EquivalenceWorker
-from orchestrator.sandbox import Sandbox
+from orchestrator.sandbox import Sandbox, SandboxRefused
 from results.locks import CampaignLock
 from results.reader import Reader
 from results.store import Store
@@ -98,11 +98,11 @@ def _score_all(campaign_id: str, corpus: Corpus, requests: Sequence[Request], se
         _judging(r): Answer(r.text, r.tool_calls_json, r.finish_reason) for r in requests if r.key.fixture in cases
     }
     with EquivalenceWorker(settings.equivalence_timeout_s) as worker, ThreadPoolExecutor(settings.jobs) as pool:
-        one = _OneAtATime(worker)
+        one, run = _OneAtATime(worker), _Checked(settings.sandbox)
         verdicts = dict(
             zip(
                 answers,
-                pool.map(lambda k: _judge(cases[k[0]], answers[k], one, settings.sandbox), answers),
+                pool.map(lambda k: _judge(cases[k[0]], answers[k], one, run), answers),
                 strict=True,
             )
         )
@@ -129,6 +129,21 @@ def _judging(request: Request) -> Judging:
 
 def _judge(case: Case, answer: Answer, equal: _OneAtATime, run: Executor) -> list[Verdict]:
     return scoring.score(case, answer, equal, run)
+
+
+class _Checked:
+    """The sandbox, tried once before the first answer: a machine that cannot run code must not call answers wrong."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox, self._lock, self._tried = sandbox, Lock(), False
+
+    def __call__(self, job: Job) -> Outcome:
+        with self._lock:
+            refusal = "" if self._tried else self._sandbox.refusal()
+            self._tried = not refusal
+        if refusal:
+            raise SandboxRefused(refusal)
+        return self._sandbox(job)
 
 
 class _OneAtATime:

@@ -336,6 +336,10 @@ def test_packages_of_this_environment_can_be_imported_on_both_sides(box: Sandbox
     assert steps(box, source, "assert np.allclose(f(0.5), 0.5 + 1e-9)", setup=setup).passed
 
 
+def test_an_interpreter_that_runs_nothing_is_a_refusal_and_no_wrong_answer() -> None:
+    assert "does not pass inside" in Sandbox(python="/bin/false").refusal()
+
+
 def test_weak_mode_is_named_and_still_limited() -> None:
     weak = Sandbox(Mode.WEAK, python=_public_python())
     if weak.refusal():
