@@ -135,7 +135,7 @@ def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Ite
     attempt = desk.store.recorded(campaign_id).next_startup_attempt(startup)
     workdir = folder / f"startup-{startup}-{attempt}"
     workdir.mkdir(parents=True, exist_ok=True)
-    with StartupHandle.lease(cluster, desk.plan, campaign_id, startup, attempt, workdir) as handle:
+    with StartupHandle.lease(cluster, desk.plan, campaign_id, startup, attempt, workdir, desk.view.say) as handle:
         end = StartupEnd(StartupStatus.INTERRUPTED, _now(), Reason.INTERRUPTED)
         try:
             Life(desk, handle, startup, attempt).run(list(missing))

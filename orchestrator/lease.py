@@ -13,7 +13,7 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -126,7 +126,7 @@ def _lock_all(folder: LockFolder, devices: Sequence[Device], holder: Holder, wai
 
 def _held(folder: LockFolder, uuids: Iterable[str], wait_s: float) -> str:
     holders = "; ".join(f"{uuid} is held by {folder.holder(uuid)}" for uuid in uuids)
-    return f"{holders}; waited {wait_s:g} s. Wait longer with lease.wait_s, or name another device."
+    return f"{holders}; lease.wait_s={wait_s:g}. Wait longer, or name another device."
 
 
 def require_idle(folder: LockFolder, inventory: Inventory, device: Device) -> None:
@@ -166,14 +166,17 @@ def _fault(inventory: Inventory, device: Device, limit_bytes: int) -> str:
 
 
 def pick(folder: LockFolder, inventory: Inventory, plan: LeasePlan, *, idle: bool) -> tuple[Device, ...]:
-    """The devices that the plan names, or the first ones that look free. Locks nothing.
+    """The devices that the plan names, or the first ones that are free and idle. Locks nothing.
 
-    `idle=False` looks at the locks alone, as in `acquire`. Raises LeaseTimeout while too few are free and others are
-    merely held, NoDevice when waiting cannot help.
+    `idle=False` looks at the locks alone, as in `acquire`. Raises LeaseTimeout while the devices are merely held,
+    NoDevice when waiting cannot help.
     """
     devices = inventory.devices()
     if plan.indices or plan.uuids:
-        return chosen(devices, plan.indices, plan.uuids)
+        named = chosen(devices, plan.indices, plan.uuids)
+        if taken := [device.uuid for device in named if folder.is_held(device.uuid)]:
+            raise LeaseTimeout(_held(folder, taken, plan.wait_s))
+        return named
     if plan.count > len(devices):
         raise NoDevice(f"lease.count={plan.count}, but this host has {len(devices)}: {_listed(devices)}.")
     held = [device for device in devices if folder.is_held(device.uuid)]
@@ -189,15 +192,28 @@ def pick(folder: LockFolder, inventory: Inventory, plan: LeasePlan, *, idle: boo
 
 
 def pick_patiently(
-    folder: LockFolder, inventory: Inventory, plan: LeasePlan, deadline: float, *, idle: bool
+    folder: LockFolder,
+    inventory: Inventory,
+    plan: LeasePlan,
+    deadline: float,
+    *,
+    idle: bool,
+    on_wait: Callable[[str], None] = lambda why: None,
 ) -> tuple[Device, ...]:
-    """`pick`, again and again until `deadline` (of time.monotonic) while others hold what is missing."""
+    """`pick`, again and again until `deadline` (of time.monotonic) while others hold what is missing.
+
+    `on_wait` is told once, if there is something to wait for.
+    """
+    told = False
     while True:
         try:
             return pick(folder, inventory, plan, idle=idle)
-        except LeaseTimeout:
+        except LeaseTimeout as error:
             if time.monotonic() >= deadline:
                 raise
+            if not told:
+                on_wait(str(error))
+            told = True
             time.sleep(_TRY_S)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -65,15 +65,17 @@ class StartupHandle:
         startup: int,
         attempt: int,
         workdir: Path,
-        holder: str = "",
+        on_wait: Callable[[str], None] = lambda why: None,
     ) -> Self:
-        """Hold the devices, proven idle. Waits at most `plan.lease.wait_s`; LeaseTimeout names the holder."""
+        """Hold the devices, proven idle. Waits at most `plan.lease.wait_s`; LeaseTimeout names the holder, and so does
+        what `on_wait` is told when the wait begins.
+        """
         deadline = time.monotonic() + plan.lease.wait_s
-        name = holder or f"campaign {campaign_id}, startup {startup + 1}"
+        name = f"campaign {campaign_id}, startup {startup + 1}"
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         assignment = Assignment(plan, campaign_id, startup, attempt, workdir.resolve(), name, cluster.environment, nice)
         while True:
-            uuids = _picked(plan, deadline) if cluster.private else ()
+            uuids = _picked(plan, deadline, on_wait) if cluster.private else ()
             placement = place(cluster, plan.lease, uuids, deadline)
             handle = cls(plan, cluster, placement, _spawn(placement, assignment))
             try:
@@ -200,7 +202,7 @@ class StartupHandle:
                 continue
 
 
-def _picked(plan: CampaignPlan, deadline: float) -> tuple[str, ...]:
+def _picked(plan: CampaignPlan, deadline: float, on_wait: Callable[[str], None]) -> tuple[str, ...]:
     with open_inventory(plan.lease.inventory) as inventory:
         devices = pick_patiently(
             LockFolder(plan.lease.lock_dir), inventory, plan.lease, deadline, idle=starts_servers(plan)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from campaigns.errors import LeaseTimeout, NoDevice
 from campaigns.plan import LeasePlan
 from campaigns.records import Process
 from orchestrator import lease as lease_module
-from orchestrator.devices import CpuInventory, Inventory, open_inventory
+from orchestrator.devices import CpuInventory, Device, Inventory, open_inventory
 from orchestrator.lease import Lease, acquire, name_holder, pick, pick_patiently
 from orchestrator.locks import LockFolder, close_all
 from orchestrator.process import identify
@@ -43,8 +43,10 @@ class Host:
     def uuid(self, number: int) -> str:
         return next(d.uuid for d in self.inventory.devices() if d.uuid.endswith(f"{number:012d}"))
 
-    def lease(self, plan: LeasePlan, wait_s: float = 0.0) -> Lease:
-        devices = pick(self.folder, self.inventory, plan, idle=True)
+    def lease(self, plan: LeasePlan) -> Lease:
+        return self.acquire(pick(self.folder, self.inventory, plan, idle=True))
+
+    def acquire(self, devices: Sequence[Device], wait_s: float = 0.0) -> Lease:
         return acquire(self.folder, self.inventory, devices, name_holder("campaign c0ffee"), wait_s, idle=True)
 
     def release(self, held: Lease, processes: tuple[Process, ...] = ()) -> tuple[str, ...]:
@@ -72,7 +74,7 @@ def test_by_count_the_first_free_devices(host: Host) -> None:
     assert first.uuids == (host.uuid(2),)  # NVML's index 0
     both = host.lease(LeasePlan(count=2))
     assert both.uuids == (host.uuid(0), host.uuid(1))
-    with pytest.raises(LeaseTimeout, match=r"is held by campaign c0ffee of .*waited 0 s"):
+    with pytest.raises(LeaseTimeout, match=r"is held by campaign c0ffee of .*lease.wait_s=0"):
         host.lease(LeasePlan(count=1))
     assert host.release(first) == () and host.release(both) == ()
     assert host.lease(LeasePlan(count=3)).devices == host.inventory.devices()
@@ -83,6 +85,8 @@ def test_by_index_and_uuid(host: Host) -> None:
     assert held.uuids == (host.uuid(1), host.uuid(2))
     with pytest.raises(LeaseTimeout, match=f"{host.uuid(1)} is held by campaign c0ffee"):
         host.lease(LeasePlan(uuids=(host.uuid(0), host.uuid(1))))
+    with pytest.raises(LeaseTimeout, match=f"{host.uuid(1)} is held by campaign c0ffee"):
+        host.acquire([device for device in host.inventory.devices() if device.uuid != host.uuid(2)])
     assert not host.folder.is_held(host.uuid(0))  # all or none
     close_all(held.fds)
 
@@ -96,15 +100,18 @@ def test_waiting_ends_when_the_holder_leaves(host: Host) -> None:
     held = host.lease(LeasePlan(indices=(0,)))
     threading.Timer(0.5, host.release, [held]).start()
     before = time.monotonic()
-    taken = host.lease(LeasePlan(indices=(0,)), wait_s=20.0)
+    taken = host.acquire(held.devices, wait_s=20.0)
     assert 0.3 < time.monotonic() - before < 10.0
     close_all(taken.fds)
 
 
 def test_picking_waits_only_while_it_can_help(host: Host) -> None:
     held = host.lease(LeasePlan(count=3))
-    threading.Timer(0.5, host.release, [held]).start()
-    assert pick_patiently(host.folder, host.inventory, LeasePlan(count=2), time.monotonic() + 20.0, idle=True)
+    threading.Timer(0.6, host.release, [held]).start()
+    told: list[str] = []
+    deadline = time.monotonic() + 20.0
+    assert pick_patiently(host.folder, host.inventory, LeasePlan(count=2), deadline, idle=True, on_wait=told.append)
+    assert len(told) == 1 and "is held by campaign c0ffee" in told[0]
     host.set(processes={0: [99], 1: [99], 2: [99]})
     before = time.monotonic()
     with pytest.raises(NoDevice, match="only 0 of 3 devices can be had"):
