@@ -36,6 +36,18 @@ def test_the_default_is_the_embedded_smoke_campaign() -> None:
     assert len(pair_keys(p)) == 2 * 2 * 4
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "campaign").glob("*.yaml")))
+def test_every_preset_composes_into_a_plan(name: str) -> None:
+    made = config(f"campaign={name}", "corpus=none")
+    p = build_plan(made, Prompts(fixtures_of(made)))
+    assert p.name == name and p.control != p.candidate
+
+
+def test_the_embedded_server_needs_no_gpu_and_its_cuda_preset_leases_one() -> None:
+    assert plan().lease.inventory == "cpu"
+    assert plan("campaign=cuda").lease.inventory == "auto"
+
+
 def test_the_schema_defaults_are_three_startups_six_pairs_five_warmups() -> None:
     c = Config().campaign
     assert (c.startups, c.pairs, c.warmups) == (3, 6, 5)
