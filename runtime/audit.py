@@ -55,7 +55,8 @@ def forced(engine: Engine, prompt_ids: Sequence[int], forced_ids: Sequence[int])
         state.select(1)
         for start in range(count, len(ids), width):
             block = ids[start : start + width]
-            hidden = target.verify(block, VerifyStep(target.rotary, start, len(block), decoder.memory, state)).hidden
+            positions = torch.arange(start, start + len(block), device=engine.device)
+            hidden = target.verify(block, VerifyStep(target.rotary, positions, decoder.memory, state)).hidden
             state.select(len(block))
             rows.append(target.head(hidden).cpu())
         return torch.cat(rows)

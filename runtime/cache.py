@@ -92,6 +92,7 @@ class DraftCache:
         self.v = [torch.zeros(ring, *shape, dtype=dtype, device=device) for ring in rings]
         self.rings = rings
         self.length = 0
+        self.device_length = torch.zeros(1, dtype=torch.long, device=device)
 
     def store(self, first: int, keep: int, rows: list[tuple[Tensor, Tensor]]) -> None:
         """Store the first `keep` rows of each layer's (k, v) [T, Hkv, D], at positions `first`, `first + 1`, …"""
@@ -101,20 +102,32 @@ class DraftCache:
             slots = torch.arange(first + begin, first + keep, device=keys.device) % ring
             keys.index_copy_(0, slots, k[begin:keep].to(keys.dtype))
             values.index_copy_(0, slots, v[begin:keep].to(values.dtype))
-        self.length = first + keep
+        self._end(first + keep)
 
     def visible(self) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Per layer K, V [L, Hkv, D] and positions [L] (int64) of what its ring holds, in slot order."""
-        positions = {ring: self._positions(ring) for ring in set(self.rings)}
-        layers = zip(self.rings, self.k, self.v, strict=True)
-        return [(k[: len(positions[ring])], v[: len(positions[ring])], positions[ring]) for ring, k, v in layers]
+        return self._layers({ring: min(self.length, ring) for ring in self.rings})
 
-    def _positions(self, ring: int) -> Tensor:
-        slots = torch.arange(min(self.length, ring), device=self.k[0].device)
-        return slots if self.length <= ring else slots + (self.length - 1 - slots) // ring * ring
+    def whole(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """As `visible`, but all slots, so that shapes never change: slots not yet filled have negative positions."""
+        return self._layers({ring: ring for ring in self.rings})
 
     def reset(self) -> None:
-        self.length = 0
+        self._end(0)
+
+    def _layers(self, held: dict[int, int]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        positions = {ring: self._positions(ring, count) for ring, count in held.items()}
+        layers = zip(self.rings, self.k, self.v, strict=True)
+        return [(k[: held[ring]], v[: held[ring]], positions[ring]) for ring, k, v in layers]
+
+    def _positions(self, ring: int, count: int) -> Tensor:
+        """The last position that each of the first `count` slots has had, by the length on the device."""
+        slots = torch.arange(count, device=self.device_length.device)
+        return slots + (self.device_length - 1 - slots).div(ring, rounding_mode="floor") * ring
+
+    def _end(self, length: int) -> None:
+        self.length = length
+        self.device_length.fill_(length)
 
 
 def draft_ring(config: DraftConfig, layer: int, capacity: int) -> int:

@@ -5,6 +5,8 @@ Per masked row the 16 best candidates by vocabulary score; an edge from each of 
 draft is drawn from. All 16 possible predecessors are drawn for at once, so the walk only follows pointers.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,25 @@ from runtime.models.drafter import Drafter
 from runtime.sampling import SamplingParams
 
 
+@dataclass(frozen=True)
+class Draws:
+    """What a block's draws depend on, on the device: `seed` [1] and `start` [1] int64, `temperature` [1] FP64.
+
+    `start` is the position of the last known token. A greedy walk ignores seed and temperature.
+    """
+
+    seed: Tensor
+    start: Tensor
+    temperature: Tensor
+    greedy: bool
+
+    @classmethod
+    def of(cls, params: SamplingParams, start: int, device: torch.device) -> "Draws":
+        seed, position = torch.tensor([[noise.signed(params.seed)], [start]], device=device)
+        temperature = torch.tensor([params.temperature], dtype=torch.float64, device=device)
+        return cls(seed, position, temperature, params.greedy)
+
+
 def lattice(drafter: Drafter, hidden: Tensor, unary: Tensor, candidates: Tensor, anchor_id: Tensor) -> Tensor:
     """Edge scores [n, K, K] FP32: from candidate j of the row before (row 0: the anchor, any j) to candidate c."""
     before = torch.cat((anchor_id.expand(1, candidates.shape[1]), candidates[:-1]))
@@ -21,24 +42,23 @@ def lattice(drafter: Drafter, hidden: Tensor, unary: Tensor, candidates: Tensor,
     return torch.baddbmm(unary[:, None, :], query.float(), drafter.successors[candidates].float().mT)
 
 
-def walk(scores: Tensor, candidates: Tensor, params: SamplingParams, start: int) -> Proposal:
+def walk(scores: Tensor, candidates: Tensor, draws: Draws) -> Proposal:
     """The path through `scores` [n, K, K] for drafts at positions `start + 1`, …; batch of one.
 
     The draw at a position is keyed by the candidate's id, not by its place in the list.
     """
     rows = scores.shape[0]
-    if params.greedy:
-        law = torch.nn.functional.one_hot(scores.argmax(-1), scores.shape[-1]).double()
+    if draws.greedy:
         choice = scores.argmax(-1)
+        law = torch.zeros_like(scores, dtype=torch.float64).scatter_(-1, choice[..., None], 1.0)
     else:
-        law = torch.softmax(scores.double() / params.temperature, -1)
-        seed = torch.tensor(noise.signed(params.seed), device=scores.device)
-        position = torch.arange(start + 1, start + 1 + rows, device=scores.device)[:, None]
-        choice = (law / noise.exponential(noise.DRAFT, seed, position, candidates)[:, None, :]).argmax(-1)
+        law = torch.softmax(scores.double() / draws.temperature, -1)
+        position = (draws.start + 1 + torch.arange(rows, device=scores.device))[:, None]
+        choice = (law / noise.exponential(noise.DRAFT, draws.seed, position, candidates)[:, None, :]).argmax(-1)
     place, places = choice.new_zeros(1), []
     for row in range(rows):
         places.append(place)
-        place = choice[row][place]
+        place = choice[row].gather(0, place)
     before, chosen = torch.cat(places), torch.cat([*places[1:], place])
     q = law.gather(1, before[:, None, None].expand(-1, 1, law.shape[-1]))[:, 0]
     tokens = candidates.gather(1, chosen[:, None])[:, 0]

@@ -18,6 +18,7 @@ from runtime import capacity
 from runtime.cache import CACHE_DTYPES, DraftCache, PagedCache, hybrid_pages
 from runtime.config import DraftConfig, TargetConfig, eos_token_ids, read_json
 from runtime.errors import ModelError, RequestError
+from runtime.graphs import Graphs
 from runtime.models.drafter import Drafter
 from runtime.models.steps import Memory
 from runtime.models.target import Target
@@ -46,6 +47,7 @@ class EngineOptions:
     prefill_budget: int = 4096
     context_pipeline: bool = True
     keep_nvfp4: bool = False
+    cuda_graphs: bool = True
     rank: int = 0
     world_size: int = 1
 
@@ -92,8 +94,9 @@ class Engine:
             draft_cache = DraftCache(shape.draft, shape.capacity, shape.dtype, shape.device)
         cache = PagedCache(shape.target, shape.capacity, shape.page_size, shape.cache_dtype, shape.device)
         memory = Memory(cache, StatePool(shape.target, shape.device, shape.dtype, ROWS))
+        graphs = Graphs(operators, shape.options.cuda_graphs and shape.device.type == "cuda")
         decoder = Decoder(
-            target, drafter, memory, draft_cache, operators, shape.prefill_chunk, shape.options.context_pipeline
+            target, drafter, memory, draft_cache, operators, shape.prefill_chunk, graphs, shape.options.context_pipeline
         )
         return cls(decoder, shape.options, shape.capacity, shape.kv_cache_dtype, eos)
 

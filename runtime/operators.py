@@ -3,9 +3,15 @@
 Routes choose and count the schedule; an observer (audit mode) may watch the same live operands. Knows no shapes.
 """
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from kernels.registry import Op, Routes
+
+Runs = Counter[tuple[Op, Any]]
+"""How often each (operator, problem) ran."""
 
 
 class Observer(Protocol):
@@ -20,8 +26,25 @@ class Operators:
     def __init__(self, routes: Routes) -> None:
         self.routes = routes
         self.observer: Observer | None = None
+        self._recorded: Runs | None = None
 
     def run(self, site: str, op: Op, problem: Any, *operands: Any) -> Any:
+        if self._recorded is not None:
+            self._recorded[op, problem] += 1
         if self.observer is None:
             return self.routes.run(op, problem, *operands)
         return self.observer.run(self.routes, site, op, problem, operands)
+
+    @contextmanager
+    def recording(self) -> Iterator[Runs]:
+        """Notes which operators run inside, so that a replay of the same work can be counted by `replayed`."""
+        self._recorded = Counter()
+        try:
+            yield self._recorded
+        finally:
+            self._recorded = None
+
+    def replayed(self, runs: Runs) -> None:
+        """Count a replay of recorded work under the schedules that it contains."""
+        for (op, problem), hits in runs.items():
+            self.routes.count(op.name, self.routes.selection(op, problem), hits)

@@ -49,6 +49,9 @@ class StatePool:
         layers = config.linear_layers
         self.recurrent = {i: torch.zeros(rows * num_lines, *shape, device=device) for i in layers}
         self.conv = {i: torch.zeros(num_lines, config.conv_dim, columns, device=device, dtype=dtype) for i in layers}
+        # One table and one selector per line, at fixed addresses: a captured graph reads them there.
+        self._tables = torch.zeros(num_lines, rows, dtype=torch.int32, device=device)
+        self._selectors = torch.zeros(num_lines, 1, dtype=torch.int32, device=device)
         self._free_slots, self._free_lines = list(range(rows * num_lines)), list(range(num_lines))
         self.device = device
 
@@ -58,9 +61,9 @@ class StatePool:
             raise CapacityError("every state slot is taken; one request runs at a time")
         slots = tuple(self._free_slots[: self.rows])
         del self._free_slots[: self.rows]
-        table = torch.tensor(slots, dtype=torch.int32, device=self.device)
-        selector = torch.zeros(1, dtype=torch.int32, device=self.device)
-        return RequestState(slots, self._free_lines.pop(0), table, selector)
+        line = self._free_lines.pop(0)
+        self._tables[line] = torch.tensor(slots, dtype=torch.int32)
+        return RequestState(slots, line, self._tables[line], self._selectors[line])
 
     def release(self, state: RequestState) -> None:
         self._free_slots.extend(state.slots)

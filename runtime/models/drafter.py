@@ -20,7 +20,7 @@ from runtime.models.target import Head
 from runtime.operators import Operators
 
 Context = tuple[Tensor, Tensor, Tensor]
-"""Injected keys and values [L, Hkv, D] of one layer and their positions [L]."""
+"""Injected keys and values [L, Hkv, D] of one layer and their positions [L]; negative ones are no context."""
 
 
 class GroupedDynamicConv:
@@ -103,7 +103,7 @@ class Block:
         blocks, rows = self.positions.shape
         own = torch.arange(blocks, device=context.device).repeat_interleave(rows)
         before = context < self.positions[:, :1].expand(-1, rows).reshape(-1, 1)
-        mask = torch.cat((before, own[:, None] == own), 1)
+        mask = torch.cat((before & (context >= 0), own[:, None] == own), 1)
         distance = self.positions.view(-1, 1) - torch.cat((context, self.positions.flatten()))
         if window is not None:
             mask &= (distance < window) & (distance > -window)
@@ -150,10 +150,9 @@ class Drafter:
         injected, table = self.hidden_norm(self.fc(aux)), self.rotary.table(positions)
         return [layer.attention.context(injected, self.rotary, table) for layer in self.layers]
 
-    def block(self, anchor_id: Tensor, start: int, rows: int, context: list[Context]) -> Tensor:
-        """Hidden states [rows - 1, H] of the masked rows behind the anchor `anchor_id` [1], which stands at `start`."""
-        anchors = torch.full((1,), start, device=self.embedding.device)
-        return self._rows(anchor_id, Block(self.rotary, anchors, rows), rows, context)[0, 1:]
+    def block(self, anchor_id: Tensor, start: Tensor, rows: int, context: list[Context]) -> Tensor:
+        """Hidden states [rows - 1, H] of the masked rows behind the anchor `anchor_id` [1] at position `start` [1]."""
+        return self._rows(anchor_id, Block(self.rotary, start, rows), rows, context)[0, 1:]
 
     def unary(self, hidden: Tensor) -> Tensor:
         """FP32 vocabulary scores [.., V] of masked rows."""

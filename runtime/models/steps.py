@@ -102,14 +102,14 @@ class PrefillStep:
 
 
 class VerifyStep:
-    """`length` rows (1..8) at positions `start`, …; starts from the selected state and writes one state per row.
+    """One to eight rows at consecutive `positions` [R]; starts from the selected state and writes one state per row.
 
-    Row lengths, page table, slot table and selector are read on the device by the operators.
+    Positions, row lengths, page table, slot table and selector are read on the device alone, so that a captured graph
+    stays right when they change.
     """
 
-    def __init__(self, rotary: Rotary, start: int, length: int, memory: "Memory", state: RequestState) -> None:
+    def __init__(self, rotary: Rotary, positions: Tensor, memory: Memory, state: RequestState) -> None:
         assert state.selector, "verification before prefill: no state is selected"
-        positions = torch.arange(start, start + length, device=memory.pool.device)
         self.rotary, self.table = rotary, rotary.table(positions)
         self.cache, self.pool, self.state = memory.cache, memory.pool, state
         self.slots = self.cache.slots(positions)

@@ -156,3 +156,17 @@ def test_continuation_takes_the_longest_then_latest_match() -> None:
     assert lookup.continuation([4, 1, 2, 3, 8, 8, 5, 2, 3, 9, 1, 2, 3], 2) == (3, [8, 8])
     assert lookup.continuation([1, 2, 3], 3) == (0, [])
     assert lookup.continuation([5, 5, 5, 5], 3)[1] == [5]
+
+
+@pytest.mark.parametrize("accepted", (0, 2))
+def test_target_noise_is_keyed_by_the_tokens_own_position(accepted: int) -> None:
+    """The token behind `accepted` drafts is the one that a block beginning later would draw at that position."""
+    seed, start = torch.arange(200), torch.full((200,), 30)
+    law = torch.tensor([0.0, 0.1, 0.2, 0.3, 0.4], dtype=torch.float64).expand(200, 3, VOCAB).clone()
+    law[:, :accepted] = torch.tensor([1.0, 0, 0, 0, 0], dtype=torch.float64)
+    drafts = torch.zeros(200, 2, dtype=torch.long)
+    proposal = Proposal(drafts, drafts[..., None], torch.ones(200, 2, 1, dtype=torch.float64))
+    verdict = accept(Distribution(ALL.expand(200, 3, VOCAB), law, torch.tensor(False)), proposal, seed, start)
+    assert (verdict.accepted == accepted).all()
+    expected = draw(ALL.expand(200, VOCAB), law[:, 2], noise.TARGET, seed[:, None], (start + 1 + accepted)[:, None])
+    assert torch.equal(verdict.token, expected) and len(verdict.token.unique()) == 4

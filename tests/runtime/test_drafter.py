@@ -12,6 +12,7 @@ from torch import Tensor
 from runtime import draft
 from runtime.cache import DraftCache
 from runtime.config import DraftConfig, TargetConfig
+from runtime.draft import Draws
 from runtime.models.drafter import Drafter
 from runtime.models.weights import draft_shapes, parameter_count, target_shapes
 from runtime.sampling import SamplingParams
@@ -65,6 +66,10 @@ def anchor_of(make: Any) -> Tensor:
     return torch.tensor([ANCHOR], device=make.device)
 
 
+def at(make: Any, position: int) -> Tensor:
+    return torch.tensor([position], device=make.device)
+
+
 def filled(drafter: Drafter, aux: Tensor, length: int, pieces: int) -> DraftCache:
     """A context cache that got its `length` positions in pieces, each followed by rejected rows."""
     cache = DraftCache(drafter.config, 512, torch.float32, aux.device)
@@ -86,7 +91,7 @@ def test_hidden_states_agree_with_dflash(
 ) -> None:
     drafter = drafter_of(make, shape, inputs)
     cache = filled(drafter, inputs["aux"], length, pieces)
-    hidden = drafter.block(anchor_of(make), length, 8, cache.visible())
+    hidden = drafter.block(anchor_of(make), at(make, length), 8, cache.visible())
     torch.testing.assert_close(hidden.cpu(), oracle[f"{shape}.{length}.hidden"], rtol=0, atol=1e-4)
 
 
@@ -99,11 +104,11 @@ def test_proposals_and_probabilities_agree_with_dflash(
         drafter_of(make, shape, inputs),
         {k: oracle[f"{shape}.{length}.{k}"] for k in ("greedy", "path")},
     )
-    hidden = drafter.block(anchor_of(make), length, 8, filled(drafter, inputs["aux"], length, 1).visible())
+    hidden = drafter.block(anchor_of(make), at(make, length), 8, filled(drafter, inputs["aux"], length, 1).visible())
     unary, candidates = torch.sort(drafter.unary(hidden), dim=-1, descending=True, stable=True)
     unary, candidates = unary[:, :16], candidates[:, :16]
     scores = draft.lattice(drafter, hidden, unary, candidates, anchor_of(make))
-    greedy = draft.walk(scores, candidates, SamplingParams(temperature=0), length)
+    greedy = draft.walk(scores, candidates, Draws.of(SamplingParams(temperature=0), length, make.device))
     assert greedy.tokens[0].tolist() == expected["greedy"].tolist()
 
     # Follow the oracle's sampled path and compare the law at each of its steps, candidate by candidate.
@@ -119,12 +124,12 @@ def test_proposals_and_probabilities_agree_with_dflash(
 
 def test_sampled_walk_returns_the_law_it_drew_from(make: Any, inputs: dict[str, Tensor]) -> None:
     drafter = drafter_of(make, "public-like", inputs)
-    hidden = drafter.block(anchor_of(make), 40, 8, filled(drafter, inputs["aux"], 40, 1).visible())
+    hidden = drafter.block(anchor_of(make), at(make, 40), 8, filled(drafter, inputs["aux"], 40, 1).visible())
     unary, candidates = (x[:, :16] for x in torch.sort(drafter.unary(hidden), dim=-1, descending=True, stable=True))
     scores = draft.lattice(drafter, hidden, unary, candidates, anchor_of(make))
     law, seen = torch.softmax(scores.double() / 2, -1), set()
     for seed in range(40):
-        proposal = draft.walk(scores, candidates, SamplingParams(temperature=2, seed=seed), 40)
+        proposal = draft.walk(scores, candidates, Draws.of(SamplingParams(temperature=2, seed=seed), 40, make.device))
         place = 0
         for row, token in enumerate(proposal.tokens[0].tolist()):
             torch.testing.assert_close(proposal.q[0, row], law[row, place])
@@ -140,10 +145,29 @@ def test_draws_do_not_depend_on_where_the_block_began(make: Any, inputs: dict[st
     scores = scores[:, :1].expand(7, 16, 16).contiguous()
     candidates = torch.arange(7 * 16, device=make.device).view(7, 16)
     params = SamplingParams(temperature=1.5, seed=9)
-    early = draft.walk(scores, candidates, params, 100).tokens[0]
-    late = draft.walk(scores[3:], candidates[3:], params, 103).tokens[0]
-    assert early[3:].tolist() == late.tolist()
-    assert draft.walk(scores, candidates, params, 101).tokens[0].tolist() != early.tolist()
+
+    def walked(first: int, start: int) -> list[int]:
+        draws = Draws.of(params, start, make.device)
+        return draft.walk(scores[first:], candidates[first:], draws).tokens[0].tolist()
+
+    assert walked(0, 100)[3:] == walked(3, 103)
+    assert walked(0, 101) != walked(0, 100)
+
+
+@pytest.mark.parametrize("shape", ("public-like", "full-attention", "causal"))
+@pytest.mark.parametrize("length", (1, 31, 41, 100))
+def test_whole_window_with_unfilled_slots_is_the_visible_one(
+    make: Any, inputs: dict[str, Tensor], shape: str, length: int
+) -> None:
+    """A captured draft sees every slot of the ring; those that hold nothing yet must not count."""
+    drafter = drafter_of(make, shape, inputs)
+    cache = filled(drafter, inputs["aux"], length, 3)
+    for tensor in (*cache.k, *cache.v):
+        tensor[length:] = 3.0
+    seen, whole = (
+        drafter.block(anchor_of(make), at(make, length), 8, view) for view in (cache.visible(), cache.whole())
+    )
+    torch.testing.assert_close(whole, seen, rtol=0, atol=1e-5)
 
 
 def test_block_training_forward_agrees_with_single_blocks(make: Any, inputs: dict[str, Tensor]) -> None:
@@ -151,7 +175,7 @@ def test_block_training_forward_agrees_with_single_blocks(make: Any, inputs: dic
     anchors, tokens = torch.tensor([[1, 30, 64, 99], [12, 13, 14, 15]], device=make.device)
     together = drafter.blocks(aux, anchors, tokens)
     for row, (anchor, token) in enumerate(zip(anchors.tolist(), tokens, strict=True)):
-        alone = drafter.block(token.view(1), anchor, 8, filled(drafter, aux, anchor, 1).visible())
+        alone = drafter.block(token.view(1), at(make, anchor), 8, filled(drafter, aux, anchor, 1).visible())
         torch.testing.assert_close(together[row], alone, rtol=0, atol=1e-4)
 
 

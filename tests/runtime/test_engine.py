@@ -195,7 +195,7 @@ def test_context_pipeline_computes_before_sampling(make: Any) -> None:
         engine, order = make.engine(context_pipeline=pipeline), []
         for name in ("context", "accept"):
             traced(engine.decoder, name, order)
-        make.answer(engine, make.prompt_of(9), max_tokens=3)
+        make.answer(engine, make.prompt_of(9), max_tokens=2)
         assert order[2:4] == (["context", "accept"] if pipeline else ["accept", "context"])
 
 
@@ -331,3 +331,21 @@ def test_prefill_chunk_at_the_public_shape() -> None:
     options = EngineOptions(max_model_len=262144, kv_cache_dtype="fp8_e4m3", dtype="float16")
     shape = EngineShape.of(TargetConfig.from_hf(raw["target"]), DraftConfig.from_hf(raw["drafter"]), options)
     assert (shape.page_size, shape.prefill_chunk, shape.cache_dtype) == (3296, 3296, E4M3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("speculation", ("dflash", "lookup", "none"))
+def test_graphs_replay_what_runs_without_them(make: Any, speculation: str) -> None:
+    """Tokens and route counters over several requests, arms and both state lines; captures happen in the first two."""
+    if make.device.type == "cpu":
+        pytest.skip("graphs are CUDA's")
+    runs = []
+    for graphs in (False, True):
+        engine, tokens = make.engine(cuda_graphs=graphs), []
+        for seed, length in enumerate((30, 9, 100, 64, 1)):
+            sampling = SamplingParams(temperature=seed % 3 * 0.5, seed=seed, top_k=5)
+            prompt = make.prompt_of(length, seed)
+            tokens.append(make.answer(engine, prompt, sampling=sampling, max_tokens=40, speculation=speculation).tokens)
+        runs.append((tokens, engine.routes.counters()))
+        assert bool(engine.decoder.graphs._captured) == graphs
+    assert runs[0] == runs[1]

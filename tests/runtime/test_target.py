@@ -46,7 +46,8 @@ class Rows:
             return self.target.head(hidden).cpu()
 
     def verify(self, ids: list[int], start: int, state: RequestState | None = None) -> Tensor:
-        step = VerifyStep(self.target.rotary, start, len(ids), self.memory, state or self.state)
+        positions = torch.arange(start, start + len(ids), device=self.memory.pool.device)
+        step = VerifyStep(self.target.rotary, positions, self.memory, state or self.state)
         with torch.inference_mode():
             return self.target.head(self.target.verify(self.tensor(ids), step).hidden).cpu()
 

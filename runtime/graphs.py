@@ -1,0 +1,65 @@
+"""CUDA graphs of a round's two big pieces, so that the host's launches do not hide what the device takes.
+
+A piece is a function of device tensors that reads everything else (memory, tables, lengths) at fixed addresses. Its
+first call runs eagerly (libraries build and load), its second is captured, every later one is replayed. Graphs belong
+to the schedules that were enabled at capture. Knows no model; off the GPU, and under an observer, pieces just run.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from runtime.operators import Operators, Runs
+
+Piece = Callable[..., Any]
+
+
+@dataclass
+class Captured:
+    """One graph with the buffers it reads its inputs from and leaves its outputs in."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: tuple[Tensor, ...]
+    outputs: Any
+    runs: Runs
+    replays: int = 0
+
+
+@dataclass
+class Graphs:
+    """Runs pieces by key. Outputs of a replay are overwritten by the next replay of the same key."""
+
+    operators: Operators
+    enabled: bool
+    _warm: set[Hashable] = field(default_factory=set)
+    _captured: dict[Hashable, Captured] = field(default_factory=dict)
+
+    def run(self, key: Hashable, piece: Piece, *inputs: Tensor) -> Any:
+        if not self.enabled or self.operators.observer is not None:
+            return piece(*inputs)
+        key = (key, frozenset(self.operators.routes.enabled.items()))
+        if key not in self._warm:
+            self._warm.add(key)
+            return piece(*inputs)
+        if key not in self._captured:
+            self._captured[key] = self._capture(piece, inputs)
+        return self._replay(self._captured[key], inputs)
+
+    def _capture(self, piece: Piece, inputs: tuple[Tensor, ...]) -> Captured:
+        graph, static = torch.cuda.CUDAGraph(), tuple(value.clone() for value in inputs)
+        with self.operators.recording() as runs, torch.cuda.graph(graph):
+            outputs = piece(*static)
+        return Captured(graph, static, outputs, runs)
+
+    def _replay(self, captured: Captured, inputs: tuple[Tensor, ...]) -> Any:
+        for static, value in zip(captured.inputs, inputs, strict=True):
+            static.copy_(value)
+        captured.graph.replay()
+        # The capture itself counted the runs of the first replay.
+        if captured.replays:
+            self.operators.replayed(captured.runs)
+        captured.replays += 1
+        return captured.outputs
