@@ -1,0 +1,70 @@
+"""Whole corpus campaigns on the embedded model: every pair exact, scores per dataset, scored twice alike. Long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from campaigns.corpora.embedded import embedded
+from campaigns.corpora.freezing import freeze
+from campaigns.corpora.manifest import Corpus, write
+from campaigns.records import Score
+from campaigns.scorers.verdict import Judged
+from orchestrator.sandbox import ROOT, Sandbox
+from results.reader import Reader
+from results.summary import summarise
+from tests.orchestrator.test_real_corpora import beside, recipe
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(3500)]
+
+
+def campaign(*words: str) -> str:
+    command = [sys.executable, "-m", "orchestrator.cli", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def run_and_score(corpus: Corpus, folder: Path, *words: str) -> list[Score]:
+    """Runs the campaign and scores it twice; returns all scores after the checks that hold for every corpus."""
+    store = folder / "store.sqlite"
+    campaign("run", "campaign=corpus148", f"store.path={store}", "startup.calibrate_s=1", *words)
+    with Reader.open(store) as reader:
+        summary = summarise(reader, reader.resolve("last"))
+    assert (summary.n_pairs, summary.n_exact_pairs) == (148, 148)
+    assert {g.fixture: g.n_pairs for g in summary.groups} == corpus.counts()
+    for group in summary.groups:
+        print(group.id, group.candidate.accepted_drafts_per_round, group.candidate.drafted_per_round, group.n_exact_pairs)
+    printed = [campaign("score", "last", "--store", str(store)) for _ in range(2)]
+    print(printed[0])
+    assert sorted(printed[0].splitlines()) == sorted(printed[1].splitlines())
+    with Reader.open(store) as reader:
+        scores = reader.scores(reader.resolve("last"))
+    rows = Counter((score.scorer, score.key, score.role) for score in scores)
+    assert set(rows.values()) == {2}
+    assert {score.key.fixture for score in scores} == {case.id for case in corpus.cases}
+    assert {score.scorer.partition("/")[0] for score in scores} == set(corpus.counts())
+    return scores
+
+
+@pytest.fixture(autouse=True)
+def _sandbox() -> None:
+    refusal = Sandbox().refusal()
+    if refusal:
+        pytest.skip(refusal)
+
+
+def test_the_embedded_corpus(tmp_path: Path) -> None:
+    run_and_score(embedded(), tmp_path)
+
+
+@beside
+def test_the_public_corpus_capped_at_256_tokens(tmp_path: Path) -> None:
+    corpus = freeze(recipe(), fill=embedded())
+    told = write(corpus, "public", tmp_path)[1]
+    scores = run_and_score(corpus, tmp_path, "corpus=file", f"corpus.path={told}", "campaign.max_tokens=256")
+    assert Judged.CAPPED in {score.outcome for score in scores}
