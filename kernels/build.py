@@ -30,6 +30,8 @@ ROOT = Path(__file__).parents[1] / "build" / "kernels"
 COMPILE_LIMIT_S = 900
 # Architectures this project has executed on; a library for any other one is marked in its manifest.
 RUN_ON = frozenset({"x86-64-v3", "sm_90", "sm_90a"})
+# What CUDA sources without Hopper's own instructions compile for besides. CUDA 13 no longer knows sm_70.
+PORTABLE = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_100")
 
 
 class BuildError(KernelError):
@@ -41,7 +43,8 @@ class BuildSpec:
     """What one native schedule is built from.
 
     `sources` and `headers` are relative to `kernels/csrc`; every included file is listed, for the hash covers only
-    what is listed. `revision` is the least that the library must export. `archs` holds one library each.
+    what is listed. `revision` is the least that the library must export. `archs` holds one library each; those in
+    `also` are compiled only when `--arch` names them.
     """
 
     operator: str
@@ -52,6 +55,7 @@ class BuildSpec:
     headers: tuple[str, ...] = ("include/abi.h",)
     flags: tuple[str, ...] = ()
     archs: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.language in ("c++", "cuda"), f"{self.name}: language {self.language!r} is neither 'c++' nor 'cuda'"
@@ -75,7 +79,7 @@ class BuildSpec:
 
     def sha256(self, csrc: Path | None = None) -> str:
         """Identity of everything but the toolkit: sources, headers, flags, architectures, revision."""
-        flags = {arch: self.all_flags(arch) for arch in self.archs}
+        flags = {arch: self.all_flags(arch) for arch in (*self.archs, *self.also)}
         facts = {"name": self.name, "revision": self.revision, "flags": flags, **self.hashes(csrc)}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -204,9 +208,14 @@ def chosen_specs(names: list[str]) -> list[BuildSpec]:
 
 
 def work_list(names: list[str], arch: str | None) -> list[tuple[BuildSpec, str]]:
-    """Library by library. Without `--arch` those a compiler of this machine can build; the rest is reported."""
-    pairs = [(spec, each) for spec in chosen_specs(names) for each in spec.archs]
-    return [(spec, each) for spec, each in pairs if arch is None or each == arch]
+    """Library by library: every architecture a schedule runs on, or the one that `--arch` names."""
+    specs = chosen_specs(names)
+    if arch is None:
+        return [(spec, each) for spec in specs for each in spec.archs]
+    work = [(spec, arch) for spec in specs if arch in (*spec.archs, *spec.also)]
+    if not work:
+        raise BuildError(f"no schedule named here is built for {arch}")
+    return work
 
 
 def main(arguments: list[str] | None = None) -> int:

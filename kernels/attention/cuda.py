@@ -11,7 +11,7 @@ from ctypes import POINTER, c_float, c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING
 
 from kernels.attention.problem import Problem
-from kernels.build import BuildSpec
+from kernels.build import PORTABLE, BuildSpec
 from kernels.device import multiprocessors, stream_of, workspace
 from kernels.library import call, native
 from kernels.machine import cuda_arch
@@ -134,7 +134,12 @@ def dtype_of(tensor: torch.Tensor) -> str:
 
 
 SCALAR_BUILD = BuildSpec(
-    operator="attention", schedule="scalar", revision=1, language="cuda", sources=("attention/scalar.cu",)
+    operator="attention",
+    schedule="scalar",
+    revision=1,
+    language="cuda",
+    sources=("attention/scalar.cu",),
+    also=PORTABLE,
 )
 GROUPED_BUILD = BuildSpec(
     operator="attention",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ctypes import c_float, c_int, c_void_p
 from typing import TYPE_CHECKING
 
-from kernels.build import BuildSpec
+from kernels.build import PORTABLE, BuildSpec
 from kernels.device import multiprocessors, stream_of, workspace
 from kernels.library import call, native
 from kernels.machine import cuda_arch
@@ -116,6 +116,7 @@ ROWS_BUILD = BuildSpec(
     revision=1,
     language="cuda",
     sources=("projection/nvfp4_rows.cu",),
+    also=PORTABLE,
 )
 STREAM_BUILD = stream_spec("nvfp4-stream", 5)
 PAIRED_BUILD = stream_spec("nvfp4-stream-paired", 4)

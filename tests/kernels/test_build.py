@@ -245,3 +245,13 @@ def test_the_command_builds_verifies_and_rejects_unknown_names(tmp_path, capsys)
     assert build.main(["selection/cpu-scan", "--root", str(tmp_path), "--verify"]) == 1
     with pytest.raises(SystemExit, match="no native schedule 'selection/quick'"):
         build.main(["selection/quick"])
+
+
+def test_other_architectures_are_built_on_request_alone(monkeypatch):
+    portable = replace(spec("portable"), language="cuda", archs=("sm_90a",), also=build.PORTABLE)
+    monkeypatch.setattr(build, "specs", lambda: (portable, spec("plain")))
+    assert build.work_list([], None) == [(portable, "sm_90a"), (spec("plain"), ARCH)]
+    assert build.work_list([], "sm_80") == [(portable, "sm_80")]
+    assert portable.arch_for("sm_80") is None, "what was never run is never loaded"
+    with pytest.raises(BuildError, match="no schedule named here is built for sm_61"):
+        build.work_list([], "sm_61")
