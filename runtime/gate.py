@@ -37,17 +37,18 @@ class GrammarGate:
         self._matcher = tokenizer.matcher(grammar)
         self._eos = torch.zeros(tokenizer.vocab_size, dtype=torch.bool)
         self._eos[list(tokenizer.eos_ids)] = True
+        self._eos_ids = tokenizer.eos_ids
         self._opens_after = opens_after
         self._open = opens_after is None
         self._check()
 
     def allowed(self, drafts: Sequence[int]) -> Tensor:
-        """Bool [len(drafts) + 1, V]; rows behind a draft that is not allowed stay all true."""
+        """Bool [len(drafts) + 1, V]; rows behind a draft that ends the answer or is not allowed stay all true."""
         rows = torch.ones(len(drafts) + 1, len(self._eos), dtype=torch.bool)
         was_open, consumed = self._open, 0
         for index in range(len(drafts) + 1):
             rows[index] = self._row()
-            if index == len(drafts) or not rows[index, drafts[index]]:
+            if index == len(drafts) or not rows[index, drafts[index]] or drafts[index] in self._eos_ids:
                 break
             consumed += self._consume(drafts[index])
         self._open = was_open
@@ -77,4 +78,5 @@ class GrammarGate:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise RequestError(f"the grammar cannot be followed: {self._matcher.get_error()}")
+            reason = self._matcher.get_error().partition("\n")[0]
+            raise RequestError(f"the grammar cannot be followed: {reason}")

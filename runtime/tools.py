@@ -26,7 +26,7 @@ class _Call:
 
     def arguments(self) -> str:
         """The complete part of the arguments' JSON text: the object's own closing brace is not part of it."""
-        body = self.text[self.body_start :]
+        body = self.text[self.body_start :].lstrip()
         try:
             _, end = json.JSONDecoder().raw_decode(body)
         except ValueError:
