@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -244,8 +244,10 @@ class Stand:
         return [with_samples(request, fresh) for request in requests]
 
     def _drain(self) -> list[DeviceSample]:
-        self._processes()
         fresh = self._sampler.drain(self._guests | self._ran.keys()) if self._sampler else []
+        if any(sample.foreign_pids for sample in fresh):
+            self._processes()  # the server may have started more of them
+            fresh = [replace(s, foreign_pids=tuple(p for p in s.foreign_pids if p not in self._ran)) for s in fresh]
         self._samples += fresh
         return fresh
 
