@@ -138,15 +138,22 @@ def sanitizer_lines(subject: Subject, cases: Sequence[Case], limit_s: float) -> 
 
 
 def working_set_line(subject: Subject, pairs: int) -> Line | None:
-    """Faster than its control, with the whole interval below one."""
+    """Faster than its control, or not, or undecided."""
     work = bench.accepted(subject.op, subject.schedule, subject.device)
     if work is None:
         return None
     found = bench.compare(*work, bench.control_of(subject.op, subject.schedule), subject.schedule, pairs)
     span = f"{found.ratio:.3f} [{found.ratio_low:.3f}, {found.ratio_high:.3f}] of {found.control}"
     times = f"{found.candidate_ms:.3f} ms against {found.control_ms:.3f} ms"
-    status, check = "passed" if found.ratio_high < 1 else "failed", f"{found.layers}-layers"
+    status, check = timed_status(found), f"{found.layers}-layers"
     return line_of(subject, "working-set", check, found.problem, status, f"{span}: {times}", asdict(found))
+
+
+def timed_status(found: bench.Comparison) -> str:
+    """Passed where the whole interval is faster, failed where the whole interval is not, held where it says neither."""
+    if found.ratio_high < 1:
+        return "passed"
+    return "failed" if found.ratio_low >= 1 else "held"
 
 
 def wanted(names: list[str], every: bool, device: str) -> list[tuple[Op, Schedule]]:

@@ -176,6 +176,14 @@ def test_the_interval_of_a_median_covers_it():
     assert bench.interval_of_median([1.0]) == (1.0, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "status"), [(0.8, 0.99, "passed"), (0.9, 1.1, "held"), (1.0, 1.2, "failed"), (0.5, 1.0, "held")]
+)
+def test_only_a_whole_interval_decides(low, high, status):
+    found = bench.Comparison("one", 8, "old", "new", 1.0, 1.0, (low + high) / 2, low, high, 31, 0.0)
+    assert gate.timed_status(found) == status
+
+
 def test_a_comparison_alternates_and_checks(scanned):
     op = operator("selection")
     case = cases_of(op, "cpu")[0]
