@@ -57,10 +57,11 @@ def test_samples_wait_for_a_slow_reader_and_come_once() -> None:
 
 
 def test_every_device_is_sampled_and_processes_are_foreign_unless_ours() -> None:
-    with open_inventory("simulated:eight") as inventory:
+    with open_inventory("simulated:foreign") as inventory:
         uuids = [device.uuid for device in inventory.devices()]
         occupied = {uuid: inventory.processes(uuid) for uuid in uuids}
-    with Sampler("simulated:eight", uuids, hz=10) as sampler:
+    assert any(occupied.values())
+    with Sampler("simulated:foreign", uuids, hz=10) as sampler:
         samples = drain_until(sampler, 8)[:8]
         assert {s.device_uuid: s.foreign_pids for s in samples} == occupied
         everybody = {pid for pids in occupied.values() for pid in pids or ()}
