@@ -34,6 +34,7 @@ class Graphs:
 
     operators: Operators
     enabled: bool
+    _pool: Any = None
     _warm: set[Hashable] = field(default_factory=set)
     _captured: dict[Hashable, Captured] = field(default_factory=dict)
 
@@ -50,7 +51,9 @@ class Graphs:
 
     def _capture(self, piece: Piece, inputs: tuple[Tensor, ...]) -> Captured:
         graph, static = torch.cuda.CUDAGraph(), tuple(value.clone() for value in inputs)
-        with self.operators.recording() as runs, torch.cuda.graph(graph):
+        # One pool for all: they never run at once, and outputs that are kept alive are not reused.
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        with self.operators.recording() as runs, torch.cuda.graph(graph, pool=self._pool):
             outputs = piece(*static)
         return Captured(graph, static, outputs, runs)
 
