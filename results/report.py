@@ -13,9 +13,13 @@ Render = Callable[[Summary, Reader, bool], str]
 
 def render(reader: Reader, campaign_id: str, format: str, *, all_quantiles: bool = False) -> str:
     """`format`: md, json, html or csv. `all_quantiles` prints refused quantiles too, marked with n."""
+    return render_summary(summarise(reader, campaign_id), reader, format, all_quantiles=all_quantiles)
+
+
+def render_summary(summary: Summary, reader: Reader, format: str, *, all_quantiles: bool = False) -> str:
     if format not in FORMATS:
         raise UsageError(f"there is no report format {format!r}: take one of {', '.join(FORMATS)}")
-    return FORMATS[format](summarise(reader, campaign_id), reader, all_quantiles)
+    return FORMATS[format](summary, reader, all_quantiles)
 
 
 def _markdown(summary: Summary, reader: Reader, all_quantiles: bool) -> str:

@@ -6,7 +6,8 @@ A report or a history query reads summaries; `verify` makes them again from the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,20 +38,44 @@ _Q1 = 2
 Matrix = NDArray[np.float64]
 
 
-def to_columns(rounds: Sequence[Round]) -> list[list[int | None]]:
-    """One list per column of COLUMNS. An unknown kind is a KeyError: the client decides what a round is."""
-    columns: list[list[int | None]] = [[r.index for r in rounds], [_KIND_CODES[r.kind] for r in rounds]]
-    columns += [[getattr(r, name) for r in rounds] for name in COLUMNS[2:]]
-    columns[4] = [int(r.coalesced) for r in rounds]
-    return columns
+def to_columns(rounds: Sequence[Round]) -> list[tuple[int | None, ...]]:
+    """One tuple per column of COLUMNS. An unknown kind is a KeyError: the client decides what a round is."""
+    # Spelt out: a loop over names takes twice as long, and a request may have fifteen thousand rounds.
+    rows = [
+        (
+            r.index,
+            _KIND_CODES[r.kind],
+            r.client_ns,
+            r.client_tokens,
+            int(r.coalesced),
+            r.engine_ns,
+            r.draft_ns,
+            r.verify_ns,
+            r.sample_ns,
+            r.commit_ns,
+            r.rows,
+            r.drafted,
+            r.accepted,
+            r.emitted,
+        )
+        for r in rounds
+    ]
+    return list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
 
 
 def to_matrix(columns: Sequence[Sequence[int | None]]) -> Matrix:
     """(rounds, columns) in float64, NaN where null; exact, since no duration reaches 2^53 ns."""
     matrix = np.empty((len(columns[0]), len(COLUMNS)))
     for i, column in enumerate(columns):
-        matrix[:, i] = np.array(column, dtype=np.float64)
+        matrix[:, i] = _floats(column)
     return matrix
+
+
+def _floats(column: Sequence[int | None]) -> NDArray[Any]:
+    try:
+        return np.frombuffer(array("q", column), dtype=np.int64)  # type: ignore[type-var]  # thrice as fast
+    except TypeError:
+        return np.array(column, dtype=np.float64)
 
 
 def from_rows(rows: Iterable[Sequence[int | None]]) -> tuple[Round, ...]:
@@ -98,10 +123,19 @@ def _times(source: str, values: NDArray[np.float64]) -> dict[str, Any]:
     times = values[~np.isnan(values)]
     prefix = f"{source}_round"
     summary: dict[str, Any] = {f"n_{source}_rounds": len(times), f"{prefix}_lag1": lag1(times)}
-    figures = [times.mean(), *np.quantile(times, [0.5, 0.9, 0.99])] if len(times) else [None] * 4
+    figures = [times.mean(), *_quantiles(np.sort(times))] if len(times) else [None] * 4
     for name, figure in zip(("mean", "p50", "p90", "p99"), figures, strict=True):
         summary[f"{prefix}_{name}_ns"] = None if figure is None else float(figure)
     return summary
+
+
+def _quantiles(ordered: NDArray[np.float64]) -> Iterator[float]:
+    """p50, p90, p99 as numpy's linear method has them, without its overhead per call; a test compares."""
+    for q in (0.5, 0.9, 0.99):
+        at = q * (len(ordered) - 1)
+        below = int(at)
+        above = min(below + 1, len(ordered) - 1)
+        yield float(ordered[below] + (at - below) * (ordered[above] - ordered[below]))
 
 
 def _sum(counts: NDArray[np.float64]) -> int | None:

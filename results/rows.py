@@ -53,7 +53,7 @@ def decode(kind: type[T], row: Mapping[Any, Any], **given: Any) -> T:
 
 
 def pack_ids(ids: tuple[int, ...] | None) -> bytes | None:
-    return None if ids is None else zlib.compress(np.asarray(ids, dtype="<u4").tobytes(), 6)
+    return None if ids is None else zlib.compress(np.asarray(ids, dtype="<u4").tobytes(), 1)
 
 
 def unpack_ids(packed: bytes | None) -> tuple[int, ...] | None:

@@ -205,7 +205,7 @@ def utc_now() -> str:
 
 def _insert(connection: Connection, table: Table, row: Mapping[str, Any]) -> int:
     """The id of the new row."""
-    result = connection.execute(insert(table).values(**row, row_sha256=row_sha256(row)))
+    result = connection.execute(insert(table), {**row, "row_sha256": row_sha256(row)})
     return int(result.lastrowid)
 
 

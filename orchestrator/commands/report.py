@@ -24,15 +24,15 @@ def add_report_parser(subparsers: Any) -> None:
 
 def run_report(options: argparse.Namespace) -> int:
     from results.reader import Reader
-    from results.report import render
+    from results.report import render_summary
     from results.summary import summarise
 
     with Reader.open(options.store) as reader:
         campaign_id = reader.resolve(options.id)
-        content = render(reader, campaign_id, options.format, all_quantiles=options.all_quantiles)
-        code = summarise(reader, campaign_id).exit_code(strict=options.strict)
+        summary = summarise(reader, campaign_id)
+        content = render_summary(summary, reader, options.format, all_quantiles=options.all_quantiles)
     write(content, options.output)
-    return int(code)
+    return int(summary.exit_code(strict=options.strict))
 
 
 def write(content: str, output: Path | None) -> None:
