@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.confined import syscalls
+
 FLAGS = ("-s", "-S", "-P", "-B")  # nothing but the standard library and the paths that are added
 START = "import sys; sys.path += {paths!r}; {entry}"
 ENVIRONMENT = {
@@ -44,12 +46,13 @@ class Interpreter:
             command,
             env={"HOME": folder, "TMPDIR": folder, **ENVIRONMENT},
             start_new_session=True,
-            preexec_fn=self._limit_cpu,
+            preexec_fn=self._confine,
             **streams,
         )
         return Program(process, self.cpu_s, used_s)
 
-    def _limit_cpu(self) -> None:
+    def _confine(self) -> None:
+        syscalls.apply()
         seconds = max(1, round(self.cpu_s))
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
 

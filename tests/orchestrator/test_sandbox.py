@@ -281,6 +281,21 @@ def test_code_runs_without_privileges(box: Sandbox) -> None:
     assert steps(box, source, f"assert f(1) == [{wanted}, 0, 1, -1], f(1)").passed
 
 
+def test_memory_that_no_limit_counts_cannot_be_had(box: Sandbox) -> None:
+    source = (
+        "import os, ctypes\n"
+        "def f(call):\n"
+        "    libc = ctypes.CDLL(None, use_errno=True)\n"
+        "    if call == 'memfd':\n"
+        "        try: return os.memfd_create('x')\n"
+        "        except OSError as error: return error.errno\n"
+        "    result = libc.shmget(0, 4096, 0o1666) if call == 'shm' else libc.mount(b't', b'/tmp', b'tmpfs', 0, b'')\n"
+        "    return ctypes.get_errno() if result < 0 else 0\n"
+    )
+    asserts = [f"assert f({call!r}) == 1, f({call!r})" for call in ("memfd", "shm", "mount")]
+    assert steps(box, source, *asserts).passed
+
+
 def test_the_judge_can_be_neither_killed_nor_traced(box: Sandbox) -> None:
     source = (
         "import os, signal, ctypes\n"
