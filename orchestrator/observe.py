@@ -18,6 +18,9 @@ from orchestrator.stream import Chunk, EngineRound, Reply
 # Reasons that mark a request and leave it admissible; every other one excludes it.
 FLAGS = frozenset({Reason.CLIENT_ROUNDS_UNUSABLE, Reason.IDS_UNAVAILABLE, Reason.HASH_INCOMPLETE, Reason.CAPPED})
 
+# The counter of a server that counts its decode steps but does not list them.
+DECODE_STEPS = "engine/decode-steps"
+
 
 @dataclass(frozen=True)
 class Context:
@@ -44,8 +47,9 @@ class _Finding:
 
 
 def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
-    findings = _findings(exchange, reply)
-    rounds, n_rounds, n_q1_steps = _rounds(reply)
+    steps = context.counters.get(DECODE_STEPS)
+    findings = _findings(exchange, reply, steps)
+    rounds, n_rounds, n_q1_steps = _rounds(reply, steps)
     chunks, usage, engine = reply.chunks, reply.usage, reply.engine
     ids, prompt_ids = reply.token_ids, reply.prompt_token_ids
     complete = ids is not None and not any(finding.reason is Reason.HASH_INCOMPLETE for finding in findings)
@@ -95,7 +99,7 @@ def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
     )
 
 
-def _findings(exchange: Exchange, reply: Reply) -> list[_Finding]:
+def _findings(exchange: Exchange, reply: Reply, steps: int | None) -> list[_Finding]:
     """Everything that is wrong or worth a flag. A request that failed is not also blamed for what it lacks."""
     if exchange.failure is not None and reply.failure is Reason.ERROR_EVENT:
         return [_Finding(Reason.ERROR_EVENT, reply.message)]  # the server said why before it went
@@ -103,7 +107,7 @@ def _findings(exchange: Exchange, reply: Reply) -> list[_Finding]:
         return [_Finding(exchange.failure, exchange.message)]
     if reply.failure is not None:
         return [_Finding(reply.failure, reply.message)]
-    return [*_identities(reply), *_flags(reply)]
+    return [*_identities(reply), *_flags(reply, steps)]
 
 
 def _identities(reply: Reply) -> list[_Finding]:
@@ -132,13 +136,13 @@ def _identities(reply: Reply) -> list[_Finding]:
     return found
 
 
-def _flags(reply: Reply) -> list[_Finding]:
+def _flags(reply: Reply, steps: int | None) -> list[_Finding]:
     found = []
     if reply.token_ids is None:
         found += [_Finding(Reason.IDS_UNAVAILABLE), _Finding(Reason.HASH_INCOMPLETE)]
     elif reply.usage is not None and len(reply.token_ids) != reply.usage.completion_tokens:
         found.append(_Finding(Reason.HASH_INCOMPLETE))
-    if not _client_counts_rounds(reply):
+    if not _client_counts_rounds(reply, steps):
         found.append(_Finding(Reason.CLIENT_ROUNDS_UNUSABLE))
     if reply.finish_reason == "length":
         found.append(_Finding(Reason.CAPPED))
@@ -158,26 +162,29 @@ def _counts(reply: Reply, name: str) -> list[int | None] | None:
     return None if rounds is None else [getattr(entry, name) for entry in rounds]
 
 
-def _client_counts_rounds(reply: Reply) -> bool:
+def _client_counts_rounds(reply: Reply, steps: int | None) -> bool:
     """Whether each chunk after the first is one round, as far as anyone can tell.
 
-    The engine's own count decides. Without one, more chunks than tokens prove that a chunk is not a round.
+    The engine's own count decides, be it a list of rounds or a counter. Without one, more chunks than tokens prove that
+    a chunk is not a round; fewer chunks than rounds go unseen.
     """
     num_client = len(reply.chunks) - 1
     if reply.engine is not None and reply.engine.rounds is not None:
         return num_client == len(reply.engine.rounds)
+    if steps is not None:
+        return num_client == steps
     limit = reply.usage.completion_tokens if reply.usage else None
     return limit is None or num_client < limit
 
 
-def _rounds(reply: Reply) -> tuple[tuple[Round, ...], int | None, int]:
+def _rounds(reply: Reply, steps: int | None) -> tuple[tuple[Round, ...], int | None, int]:
     """(rows, R, q1 steps). R counts speculative rounds: the engine's, else the client's where its chunks are rounds."""
     client = [
         _client_round(before, chunk, index) for index, (before, chunk) in enumerate(pairwise(reply.chunks), start=1)
     ]
-    usable = bool(reply.chunks) and _client_counts_rounds(reply)
+    usable = bool(reply.chunks) and _client_counts_rounds(reply, steps)
     if reply.engine is None or reply.engine.rounds is None:
-        return tuple(client), len(client) if usable else None, 0
+        return tuple(client), len(client) if usable else _counted(reply, steps), 0
     engine = reply.engine.rounds
     num_q1 = sum(entry.kind == "q1" for entry in engine)
     if usable:
@@ -186,6 +193,14 @@ def _rounds(reply: Reply) -> tuple[tuple[Round, ...], int | None, int]:
         rows = [_with_engine(Round(index), entry) for index, entry in enumerate(engine, start=1)]
         rows += [_moved(row, len(engine)) for row in client]
     return tuple(rows), len(engine) - num_q1, num_q1
+
+
+def _counted(reply: Reply, steps: int | None) -> int | None:
+    """The server's count where it can be this request's: merging loses chunks, and a step emits at least one token."""
+    completion = reply.usage.completion_tokens if reply.usage else None
+    if steps is None or completion is None:
+        return None
+    return steps if len(reply.chunks) - 1 <= steps < completion else None
 
 
 def _client_round(before: Chunk, chunk: Chunk, index: int) -> Round:

@@ -2,6 +2,9 @@
 
 An arm is a server life: its `args` are appended to the command, its `env` is laid over `server.env`. One life can
 serve both arms only where they ask for the same, as in an A/A campaign.
+
+vLLM may put the tokens of several engine steps into one chunk when its front end falls behind. Its own counters say how
+many steps there were; they count for the whole server, which here answers nobody else.
 """
 
 from __future__ import annotations
@@ -10,9 +13,19 @@ from pathlib import Path
 
 from campaigns.errors import UsageError
 from campaigns.plan import Arm, ServerPlan
+from orchestrator.adapters.control import ask_metrics
 from orchestrator.adapters.face import Launch
 from orchestrator.adapters.openai import OpenAIServer
 from orchestrator.identity import ROOT
+from orchestrator.observe import DECODE_STEPS
+
+# Names of ours for counters of vLLM's. Each decode step of a request is one observation of its inter-token latency.
+_COUNTERS = {
+    DECODE_STEPS: "vllm:inter_token_latency_seconds_count",
+    "speculation/drafts": "vllm:spec_decode_num_drafts_total",
+    "speculation/drafted": "vllm:spec_decode_num_draft_tokens_total",
+    "speculation/accepted": "vllm:spec_decode_num_accepted_tokens_total",
+}
 
 
 class CommandServer(OpenAIServer):
@@ -26,6 +39,10 @@ class CommandServer(OpenAIServer):
         arm = self.one_arm(arms)
         words = [_filled(word, plan, port, workdir) for word in (*plan.command, *plan.args, *arm.args)]
         return Launch(tuple(words), {**dict(plan.env), **dict(arm.env)})
+
+    def counters(self, base_url: str) -> dict[str, int] | None:
+        found = ask_metrics(base_url)
+        return {ours: int(found[theirs]) for ours, theirs in _COUNTERS.items() if theirs in found} or None
 
     def one_arm(self, arms: tuple[Arm, ...]) -> Arm:
         """The arm that this server life is. Schedules mean nothing to a server that is not ours."""

@@ -7,6 +7,8 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from campaigns.errors import ServerFailed, UsageError
 
 _TIMEOUT_S = 60.0
@@ -45,6 +47,19 @@ def ask_json(base_url: str, method: str, path: str, body: Any = None) -> Any | N
         return json.loads(text)
     except ValueError:
         return None  # a catch-all page, not the route
+
+
+def ask_metrics(base_url: str) -> dict[str, float]:
+    """Prometheus samples of GET /metrics by name, summed over their labels; empty where there are none."""
+    status, text = ask(base_url, "GET", "/metrics")
+    totals: dict[str, float] = {}
+    try:
+        families = list(text_string_to_metric_families(text.decode())) if status == 200 else []
+    except ValueError:
+        return {}
+    for sample in (sample for family in families for sample in family.samples):
+        totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
+    return totals
 
 
 def _message(text: bytes) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,16 +162,16 @@ class Wire:
     def play(self, *script: bytes | float | str, **call: Any) -> Measured:
         return self.ask(self.serve(script), **call)
 
-    def ask(self, server: ScriptedServer, **call: Any) -> Measured:
+    def ask(self, server: ScriptedServer, counters: Mapping[str, int] | None = None, **call: Any) -> Measured:
         fields = {"path": "/v1/completions", "body": b"{}", "timeout_s": 10.0} | call
         exchange = self.client.call(Call(base_url=server.url, **fields))
         reply = read(exchange.events)
-        return Measured(exchange, reply, observe(exchange, reply, context()))
+        return Measured(exchange, reply, observe(exchange, reply, context(counters or {})))
 
 
-def context() -> Context:
+def context(counters: Mapping[str, int]) -> Context:
     key = PairKey(startup=0, fixture="sum", seed=1, repeat=0)
-    return Context("c0ffee", 0, 0, key, 0, Role.CONTROL, "default", Phase.MEASURE, 7, 0, 256)
+    return Context("c0ffee", 0, 0, key, 0, Role.CONTROL, "default", Phase.MEASURE, 7, 0, 256, counters)
 
 
 @pytest.fixture(scope="session")

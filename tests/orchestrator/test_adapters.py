@@ -211,6 +211,29 @@ def test_our_own_server_may_not_refuse_to_tokenize(service: Callable[..., Servic
         open_adapter("dflash2").tokenize(server.url, CHAT, "tiny")
 
 
+_METRICS = b"""# HELP vllm:inter_token_latency_seconds Inter-token latency.
+# TYPE vllm:inter_token_latency_seconds histogram
+vllm:inter_token_latency_seconds_bucket{engine="0",le="0.01"} 90.0
+vllm:inter_token_latency_seconds_count{engine="0",model_name="tiny"} 120.0
+vllm:inter_token_latency_seconds_count{engine="1",model_name="tiny"} 7.0
+vllm:inter_token_latency_seconds_sum{engine="0",model_name="tiny"} 1.5
+# TYPE vllm:spec_decode_num_accepted_tokens counter
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 33.0
+vllm:spec_decode_num_accepted_tokens_created{engine="0"} 1.7e9
+"""
+
+
+@pytest.mark.parametrize("name", ["command", "attach"])
+def test_counters_of_vllm(name: str, service: Callable[..., Service]) -> None:
+    found = open_adapter(name).counters(service({"GET /metrics": (200, _METRICS)}).url)
+    assert found == {"engine/decode-steps": 127, "speculation/accepted": 33}
+
+
+@pytest.mark.parametrize("answer", [(200, b"<html>"), (200, b"other_total 3\n"), (500, b"")])
+def test_metrics_without_counters_of_ours(answer: Answer, service: Callable[..., Service]) -> None:
+    assert open_adapter("command").counters(service({"GET /metrics": answer}).url) is None
+
+
 # -- starting ----------------------------------------------------------------------------------------------------------
 
 

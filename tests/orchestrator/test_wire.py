@@ -16,6 +16,7 @@ import pytest
 from campaigns import quantities
 from campaigns.hashes import token_sha256
 from campaigns.records import Reason, Request
+from orchestrator.observe import DECODE_STEPS
 
 A, B, C = (11,), (12, 13), (14, 15, 16)
 
@@ -558,6 +559,29 @@ def test_metrics_of_another_server_are_not_ours(wire: Any) -> None:
     request = wire.play(*wire.stream(*three(wire)[:-1], usage)).request
     assert request.engine_decode_ns is None
     assert_is_result(request)
+
+
+# -- a server that counts its steps and does not list them -------------------------------------------------------------
+
+
+def test_counted_steps_confirm_the_chunks(wire: Any) -> None:
+    request = wire.play(*wire.stream(*three(wire)), counters={DECODE_STEPS: 2}).request
+    assert_is_result(request)
+
+
+def test_merged_chunks_are_found_by_the_counter(wire: Any) -> None:
+    """vLLM puts several steps into one chunk when its front end falls behind: R is the server's count."""
+    request = wire.play(*wire.stream(*three(wire)), counters={DECODE_STEPS: 5}).request
+    assert (request.admissible, request.reasons) == (True, (Reason.CLIENT_ROUNDS_UNUSABLE,))
+    assert (request.n_rounds, len(request.rounds)) == (5, 2)
+
+
+@pytest.mark.parametrize("steps", [1, 6, 40])
+def test_count_that_cannot_be_this_requests_is_not_taken(wire: Any, steps: int) -> None:
+    """Fewer steps than chunks, or more than tokens: somebody else used the server, or the counter was late."""
+    request = wire.play(*wire.stream(*three(wire)), counters={DECODE_STEPS: steps}).request
+    assert request.reasons == (Reason.CLIENT_ROUNDS_UNUSABLE,)
+    assert request.n_rounds is None
 
 
 # -- connections and sizes ---------------------------------------------------------------------------------------------
