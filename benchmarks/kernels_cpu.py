@@ -2,8 +2,8 @@
 
 Every figure is a ratio of two schedules that alternated in this one run, with the 95 % interval of its median; the
 milliseconds beside it are of this host and compare with nothing else. Shapes are those of the shipped checkpoints'
-verification (eight rows), and two larger ones. The last table shows what selection's fallback costs: nothing where no
-tie is split, one row's scan where one is.
+verification (eight rows), and larger ones. The last table is the sampler's distribution with selection in front of it:
+where the cut at k splits no tie, nothing of the vocabulary is copied or sorted; where it does, all of it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernels import bench
 from kernels.cases import attention, gdn, projection, selection
 from kernels.cases.trial import Case
 from kernels.operators import operator
-from kernels.selection import split_rows, support
+from runtime.sampling import Distribution, SamplingParams, distribution
 
 ROWS = 8
 
@@ -84,27 +84,23 @@ def timed_ms(work: Callable[[], object], repeats: int) -> float:
 
 
 def fallback(vocab: int, k: int, repeats: int) -> dict[str, float | int]:
-    """What the split-tie test costs when it finds nothing, and when it finds one row."""
-    run = operator("selection").schedule("cpu-scan32").run
+    """What the sampler pays for the split-tie test when it finds nothing, and when one row has a tie at the cut."""
+    run, params = operator("selection").schedule("cpu-scan32").run, SamplingParams(top_k=k, top_p=0.95)
     plain = torch.randn(ROWS, vocab, generator=torch.Generator().manual_seed(1))
     tied = plain.clone()
-    threshold = float(run(plain, k).values[3, k - 1])
-    tied[3, :2] = threshold  # the cut at k now splits a tie in row 3
+    tied[3, :2] = run(plain, k).values[3, k - 1]  # the cut at k now splits a tie in row 3
 
-    def resolve(logits: torch.Tensor) -> int:
-        found = run(logits, k)
-        rows = split_rows(found)
-        for row in rows:
-            support(logits[row], float(found.values[row, k - 1]))
-        return len(rows)
+    def sample(logits: torch.Tensor) -> Distribution:
+        found = distribution(logits, params, run(logits, k))
+        return distribution(logits, params) if bool(found.cut_tie) else found
 
-    assert (resolve(plain), resolve(tied)) == (0, 1)
+    assert [sample(logits).ids.shape[-1] for logits in (plain, tied)] == [k + 1, vocab]
     return {
         "vocab": vocab,
-        "selection_alone_ms": timed_ms(lambda: run(plain, k), repeats),
-        "with_test_no_split_ms": timed_ms(lambda: resolve(plain), repeats),
-        "with_test_one_split_ms": timed_ms(lambda: resolve(tied), repeats),
-        "every_row_whole_ms": timed_ms(lambda: plain.sort(dim=-1, descending=True, stable=True), max(3, repeats // 10)),
+        "selection_ms": timed_ms(lambda: run(plain, k), repeats),
+        "no_split_ms": timed_ms(lambda: sample(plain), repeats),
+        "one_split_ms": timed_ms(lambda: sample(tied), max(3, repeats // 10)),
+        "always_whole_ms": timed_ms(lambda: distribution(plain, params), max(3, repeats // 10)),
     }
 
 
@@ -123,7 +119,7 @@ def main() -> None:
         ratio = f"{c.ratio:.3f} [{c.ratio_low:.3f}, {c.ratio_high:.3f}]"
         times = f"{c.control_ms:.3f} | {c.candidate_ms:.3f}"
         print(f"| {name} | {c.layers} x {c.problem} | {c.control} | {c.candidate} | {times} | {ratio} |")
-    print("\n| vocabulary | selection | and the tie test, no tie split | one row split | whole rows sorted |")
+    print("\n| vocabulary | selection alone | distribution, no tie split | one tie split | whole vocabulary always |")
     print("|---:|---:|---:|---:|---:|")
     for row in slow:
         figures = (f"{value:.3f} ms" if isinstance(value, float) else str(value) for value in row.values())

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from kernels.projection import columns, cpu, cuda, dense, reference
+from kernels.projection.nvfp4 import Nvfp4Weight
 from kernels.projection.problem import Problem, problem_of
-from kernels.projection.weights import DenseWeight, Nvfp4Weight, Weight
+from kernels.projection.weights import DenseWeight, Weight
 from kernels.registry import Op
 
 __all__ = ["OP", "DenseWeight", "Nvfp4Weight", "Problem", "Weight", "problem_of"]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernels.projection.nvfp4 import Nvfp4Weight
 from kernels.projection.problem import Problem
-from kernels.projection.weights import DenseWeight, Nvfp4Weight, Weight
+from kernels.projection.weights import DenseWeight, Weight
 from kernels.registry import Bound, Refusal, Schedule
 
 if TYPE_CHECKING:

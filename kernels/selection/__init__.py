@@ -8,9 +8,8 @@ from __future__ import annotations
 from kernels.registry import Op
 from kernels.selection import cpu, cuda, reference, sort
 from kernels.selection.problem import Candidates, Problem, problem_of
-from kernels.selection.ties import split_rows, support
 
-__all__ = ["OP", "Candidates", "Problem", "problem_of", "split_rows", "support"]
+__all__ = ["OP", "Candidates", "Problem", "problem_of"]
 
 OP = Op(
     name="selection",

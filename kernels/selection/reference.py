@@ -2,7 +2,7 @@
 
 *Dense tie order* is that sort's: the larger value first, of equal values the smaller id, and -0.0 equals 0.0. Values
 are copied, never computed, so every schedule agrees bit for bit. Entry k + 1 is the *probe*: where it equals entry k
-the cut at k splits a tie, and a sampler whose top-k keeps ties must look at the whole row (`kernels.selection.ties`).
+the cut at k splits a tie, and a sampler whose top-k keeps ties must look at the whole row.
 A row with a NaN has no order; the result is then unspecified, and the engine refuses such logits elsewhere.
 """
 

@@ -73,6 +73,22 @@ def test_decodes_every_e4m3_byte_exactly(name):
 
 
 @pytest.mark.parametrize("name", CPU_NATIVE)
+@pytest.mark.parametrize("byte", [0x7F, 0xFF])
+def test_an_e4m3_nan_stays_one(name, byte):
+    v = torch.zeros(1, 1, 1, 32, dtype=torch.uint8)
+    v[..., 5] = byte
+    q, k, one = (
+        torch.zeros(1, 1, 32),
+        torch.zeros(1, 1, 1, 32).to(torch.float8_e4m3fn),
+        torch.ones(1, dtype=torch.int32),
+    )
+    if refusal := OP.schedule(name).guard(problem_of(q, k, k, one)):
+        pytest.skip(refusal.reason)
+    got = OP.schedule(name).run(q, k, v.view(torch.float8_e4m3fn), one * 0, one, 1.0)
+    assert got.isnan().nonzero().tolist() == [[0, 0, 5]]
+
+
+@pytest.mark.parametrize("name", CPU_NATIVE)
 def test_a_row_does_not_depend_on_its_neighbours(name):
     trial = AttentionTrial(Shape(8, 133, 4, 2, 32), "cpu")
     trial.set_state("live")
