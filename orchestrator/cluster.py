@@ -23,12 +23,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from campaigns.errors import LeaseTimeout, NoDevice, WorldError
 from campaigns.plan import LeasePlan
+from orchestrator.claim import Claim
 from orchestrator.devices import open_inventory
 
 _OBJECT_STORE_BYTES = 80_000_000
@@ -53,11 +54,15 @@ def device_resource(uuid: str) -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A connection to Ray. `private` instances live and die with this process and are on this host."""
+    """A connection to Ray. `private` instances live and die with this process and are on this host.
+
+    `claims` are what campaigns of this process use here; they end with the connection.
+    """
 
     private: bool
     address: str
     environment: Mapping[str, str]  # the launcher's, before Ray added to it: what servers inherit
+    claims: dict[LeasePlan, Claim] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,11 +102,14 @@ def connect(plan: LeasePlan) -> Iterator[Cluster]:
     with _joined(plan.ray_address) if plan.ray_address else _started(plan) as address:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_term)  # Ray's handler exits with a code of its own
+        cluster = Cluster(not plan.ray_address, address, environment)
         try:
-            yield Cluster(not plan.ray_address, address, environment)
+            yield cluster
         finally:
             with _silence():
                 ray.shutdown()
+            for claim in cluster.claims.values():
+                claim.release()
             for name in os.environ.keys() - environment.keys():
                 del os.environ[name]  # the next campaign of this process must not take Ray's additions for its own
 

@@ -13,22 +13,21 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from campaigns.errors import LeaseTimeout, NoDevice
-from campaigns.plan import LeasePlan
 from campaigns.records import Process
-from orchestrator.devices import Device, Inventory, chosen
-from orchestrator.locks import Holder, LockFolder, Mark, close_all
+from orchestrator.devices import Device, Inventory
+from orchestrator.locks import Holder, Kind, LockFolder, Mark, close_all
 from orchestrator.process import alive, boot_id
 
 IDLE_BYTES = 512 << 20  # an idle GPU without clients uses a few MiB; a desktop's display server some hundred
 RETURNED_BYTES = 64 << 20  # how far above its level before the lease the memory in use may end
 RETURN_S = 20.0  # drivers give memory back some seconds after a process has died
-_TRY_S = 0.25
-_LOCK_S = 0.3  # a passing look at a lock (`is_held`) must not read as somebody else's lease
+TRY_S = 0.25  # between two looks at what somebody else holds
+LOCK_S = 0.3  # a passing look at a lock (`is_held`) must not read as somebody else's lease
 
 
 def name_holder(name: str) -> Holder:
@@ -60,7 +59,7 @@ class Lease:
         ran = tuple(processes)
         deadline = time.monotonic() + RETURN_S
         while (found := self._faults(inventory, alive(ran))) and time.monotonic() < deadline:
-            time.sleep(_TRY_S)
+            time.sleep(TRY_S)
         return found
 
     def release(self, folder: LockFolder, inventory: Inventory, processes: Iterable[Process]) -> tuple[str, ...]:
@@ -106,25 +105,33 @@ def acquire(
 
 
 def _lock_all(folder: LockFolder, devices: Sequence[Device], holder: Holder, wait_s: float) -> tuple[int, ...]:
-    """In the order of their UUIDs, so that two leases that share devices cannot hold each other up."""
-    deadline = time.monotonic() + max(wait_s, _LOCK_S)
-    uuids = sorted(device.uuid for device in devices)
+    deadline = time.monotonic() + max(wait_s, LOCK_S)
     while True:
-        fds: list[int] = []
-        for uuid in uuids:
-            fd = folder.try_lock(uuid, holder)
-            if fd is None:
-                close_all(fds)
-                break
-            fds.append(fd)
-        else:
-            return tuple(fds)
+        fds, missing = try_all(folder, devices, holder, Kind.LEASE)
+        if not missing:
+            return fds
         if time.monotonic() >= deadline:
-            raise LeaseTimeout(_held(folder, [uuid], wait_s))
-        time.sleep(min(_TRY_S, max(0.0, deadline - time.monotonic())))
+            raise LeaseTimeout(held_by_others(folder, [missing], wait_s))
+        time.sleep(min(TRY_S, max(0.0, deadline - time.monotonic())))
 
 
-def _held(folder: LockFolder, uuids: Iterable[str], wait_s: float) -> str:
+def try_all(folder: LockFolder, devices: Iterable[Device], holder: Holder, kind: Kind) -> tuple[tuple[int, ...], str]:
+    """(descriptors, nothing), or (none, the UUID that somebody else holds).
+
+    In the order of their UUIDs, so that two that share devices cannot hold each other up.
+    """
+    fds: list[int] = []
+    for uuid in sorted(device.uuid for device in devices):
+        fd = folder.try_lock(uuid, holder, kind)
+        if fd is None:
+            close_all(fds)
+            return (), uuid
+        fds.append(fd)
+    return tuple(fds), ""
+
+
+def held_by_others(folder: LockFolder, uuids: Iterable[str], wait_s: float) -> str:
+    """The sentence of a LeaseTimeout."""
     holders = "; ".join(f"{uuid} is held by {folder.holder(uuid)}" for uuid in uuids)
     return f"{holders}; lease.wait_s={wait_s:g}. Wait longer, or name another device."
 
@@ -163,62 +170,6 @@ def _fault(inventory: Inventory, device: Device, limit_bytes: int) -> str:
     if used is not None and used > limit_bytes:
         return f"{_name(device)} has {used >> 20} MiB in use by nobody visible (idle is up to {limit_bytes >> 20} MiB)"
     return ""
-
-
-def pick(folder: LockFolder, inventory: Inventory, plan: LeasePlan, *, idle: bool) -> tuple[Device, ...]:
-    """The devices that the plan names, or the first ones that are free and idle. Locks nothing.
-
-    `idle=False` looks at the locks alone, as in `acquire`. Raises LeaseTimeout while the devices are merely held,
-    NoDevice when waiting cannot help.
-    """
-    devices = inventory.devices()
-    if plan.indices or plan.uuids:
-        named = chosen(devices, plan.indices, plan.uuids)
-        if taken := [device.uuid for device in named if folder.is_held(device.uuid)]:
-            raise LeaseTimeout(_held(folder, taken, plan.wait_s))
-        return named
-    if plan.count > len(devices):
-        raise NoDevice(f"lease.count={plan.count}, but this host has {len(devices)}: {_listed(devices)}.")
-    held = [device for device in devices if folder.is_held(device.uuid)]
-    free = [device for device in devices if device not in held]
-    faults = {device: obstacle(folder, inventory, device) if idle else "" for device in free}
-    usable = [device for device, fault in faults.items() if not fault]
-    if len(usable) >= plan.count:
-        return tuple(usable[: plan.count])
-    if len(usable) + len(held) >= plan.count:
-        raise LeaseTimeout(_held(folder, [device.uuid for device in held], plan.wait_s))
-    told = "; ".join(filter(None, faults.values()))
-    raise NoDevice(f"lease.count={plan.count}, but only {len(usable)} of {len(devices)} devices can be had: {told}.")
-
-
-def pick_patiently(
-    folder: LockFolder,
-    inventory: Inventory,
-    plan: LeasePlan,
-    deadline: float,
-    *,
-    idle: bool,
-    on_wait: Callable[[str], None] = lambda why: None,
-) -> tuple[Device, ...]:
-    """`pick`, again and again until `deadline` (of time.monotonic) while others hold what is missing.
-
-    `on_wait` is told once, if there is something to wait for.
-    """
-    told = False
-    while True:
-        try:
-            return pick(folder, inventory, plan, idle=idle)
-        except LeaseTimeout as error:
-            if time.monotonic() >= deadline:
-                raise
-            if not told:
-                on_wait(str(error))
-            told = True
-            time.sleep(_TRY_S)
-
-
-def _listed(devices: Iterable[Device]) -> str:
-    return ", ".join(f"{device.index}: {device.uuid}" for device in devices) or "none"
 
 
 def _name(device: Device) -> str:

@@ -1,10 +1,11 @@
-"""One kernel lock per device UUID, in a folder that all users of a host share.
+"""Kernel locks per device UUID, in a folder that all users of a host share.
 
-The lock is flock(2) on an open descriptor: it lasts until the last copy of that descriptor is closed, and the reaper of
-a server holds one. So a lock is never removed by hand and never unlocked explicitly. Beside each lock lies a mark: why
-the device was not clean when its last lease ended. Files are emptied rather than deleted, because in a sticky folder
-only its owner may delete a file; and files of others are opened without O_CREAT, which Linux forbids there
-(fs.protected_regular).
+Two for each device: a campaign *claims* its devices from its first startup to its last, and each startup *leases* them
+while it uses them. A lock is flock(2) on an open descriptor: it lasts until the last copy of that descriptor is closed,
+and the reaper of a server holds one of the lease. So a lock is never removed by hand and never unlocked explicitly.
+Beside the locks lies a mark: why the device was not clean when its last lease ended. Files are emptied rather than
+deleted, because in a sticky folder only its owner may delete a file; and files of others are opened without O_CREAT,
+which Linux forbids there (fs.protected_regular).
 
 Knows nothing of what a device is.
 """
@@ -19,6 +20,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,11 @@ from campaigns.errors import WorldError
 from campaigns.records import Process
 
 DEFAULT_FOLDER = "/tmp/dflash2-locks"  # not under TMPDIR: every user must mean the same folder
+
+
+class Kind(StrEnum):
+    LEASE = "lock"
+    CLAIM = "claim"
 
 
 @dataclass(frozen=True)
@@ -70,9 +77,10 @@ class LockFolder:
         if not stat.S_ISDIR(self.path.lstat().st_mode):
             raise NotADirectoryError("not a folder")
 
-    def try_lock(self, uuid: str, holder: Holder) -> int | None:
+    def try_lock(self, uuid: str, holder: Holder, kind: Kind = Kind.LEASE) -> int | None:
         """A descriptor that holds the lock, or None while somebody else has it."""
-        fd = self._open(self._lock_path(uuid))
+        path = self._lock_path(uuid, kind)
+        fd = self._open(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -80,15 +88,19 @@ class LockFolder:
             return None
         except OSError as error:
             os.close(fd)
-            raise self._fault(self._lock_path(uuid), error) from error
+            raise self._fault(path, error) from error
         _rewrite(fd, asdict(holder))
         return fd
 
-    def is_held(self, uuid: str) -> bool:
+    def is_held(self, uuid: str, kinds: Iterable[Kind] = Kind) -> bool:
+        """Whether the device is leased or claimed."""
+        return any(self._is_locked(self._lock_path(uuid, kind)) for kind in kinds)
+
+    def _is_locked(self, path: Path) -> bool:
         """Asks with a shared lock, which an owner's exclusive one refuses and which is given back at once."""
-        if not self._lock_path(uuid).exists():
+        if not path.exists():
             return False
-        fd = self._open(self._lock_path(uuid))
+        fd = self._open(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -98,8 +110,9 @@ class LockFolder:
         return False
 
     def holder(self, uuid: str) -> str:
-        """Who says to hold the lock; meaningful while it is held."""
-        content = self._read(self._lock_path(uuid))
+        """Who says to hold the lease, else the claim; meaningful while one of them is held."""
+        kind = Kind.LEASE if self.is_held(uuid, [Kind.LEASE]) else Kind.CLAIM
+        content = self._read(self._lock_path(uuid, kind))
         with suppress(TypeError):
             return str(Holder(**content))
         return "somebody who left no name"
@@ -127,10 +140,10 @@ class LockFolder:
 
     def uuids(self) -> tuple[str, ...]:
         """Every device that was ever leased through this folder."""
-        return tuple(sorted(path.name.removesuffix(".lock") for path in self.path.glob("*.lock")))
+        return tuple(sorted({path.stem for kind in Kind for path in self.path.glob(f"*.{kind}")}))
 
-    def _lock_path(self, uuid: str) -> Path:
-        return self.path / f"{uuid}.lock"
+    def _lock_path(self, uuid: str, kind: Kind) -> Path:
+        return self.path / f"{uuid}.{kind}"
 
     def _mark_path(self, uuid: str) -> Path:
         return self.path / f"{uuid}.mark"

@@ -22,10 +22,11 @@ from campaigns.records import Calibration, DeviceSample, Process, Reason, Reques
 from orchestrator.adapters import discover, open_adapter
 from orchestrator.bench import Attempt, Bench
 from orchestrator.calibration import calibrate
+from orchestrator.claim import pick_patiently
 from orchestrator.client import Client
 from orchestrator.devices import CpuInventory, chosen, open_inventory
 from orchestrator.hardware import with_samples
-from orchestrator.lease import Lease, acquire, name_holder, pick_patiently
+from orchestrator.lease import Lease, acquire, name_holder
 from orchestrator.locks import LockFolder
 from orchestrator.process import boot_id
 from orchestrator.sampler import Sampler

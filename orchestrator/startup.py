@@ -18,10 +18,11 @@ from typing import Any, Self, TypeVar
 from campaigns.errors import CampaignError, LeaseTimeout, ServerFailed
 from campaigns.plan import Block, CampaignPlan, Fixture, Role, Step
 from campaigns.records import DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
+from orchestrator.claim import claim
 from orchestrator.cluster import Cluster, Placement, place
 from orchestrator.devices import open_inventory
-from orchestrator.lease import RETURN_S, pick_patiently
-from orchestrator.locks import LockFolder
+from orchestrator.lease import RETURN_S, name_holder
+from orchestrator.locks import Kind, LockFolder
 from orchestrator.process import alive, die_with_parent
 from orchestrator.stand import Assignment, Stand, starts_servers
 
@@ -75,7 +76,7 @@ class StartupHandle:
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         assignment = Assignment(plan, campaign_id, startup, attempt, workdir.resolve(), name, cluster.environment, nice)
         while True:
-            uuids = _picked(plan, deadline, on_wait) if cluster.private else ()
+            uuids = _claimed(cluster, plan, campaign_id, deadline, on_wait) if cluster.private else ()
             placement = place(cluster, plan.lease, uuids, deadline)
             handle = cls(plan, cluster, placement, _spawn(placement, assignment))
             try:
@@ -183,7 +184,7 @@ class StartupHandle:
         deadline = time.monotonic() + self._stop_s
         folder = LockFolder(self._plan.lease.lock_dir)
         while self._cluster.private and time.monotonic() < deadline:
-            if not alive(self._processes) and not any(folder.is_held(uuid) for uuid in self._uuids):
+            if not alive(self._processes) and not any(folder.is_held(uuid, [Kind.LEASE]) for uuid in self._uuids):
                 break
             time.sleep(0.1)
         left = alive(self._processes) if self._cluster.private else ()
@@ -202,12 +203,18 @@ class StartupHandle:
                 continue
 
 
-def _picked(plan: CampaignPlan, deadline: float, on_wait: Callable[[str], None]) -> tuple[str, ...]:
-    with open_inventory(plan.lease.inventory) as inventory:
-        devices = pick_patiently(
-            LockFolder(plan.lease.lock_dir), inventory, plan.lease, deadline, idle=starts_servers(plan)
-        )
-    return tuple(device.uuid for device in devices)
+def _claimed(
+    cluster: Cluster, plan: CampaignPlan, campaign_id: str, deadline: float, on_wait: Callable[[str], None]
+) -> tuple[str, ...]:
+    """The devices of this campaign: claimed at its first startup, the same ones from then on."""
+    if plan.lease not in cluster.claims:
+        folder, holder = LockFolder(plan.lease.lock_dir), name_holder(f"campaign {campaign_id}")
+        idle = starts_servers(plan)
+        with open_inventory(plan.lease.inventory) as inventory:
+            cluster.claims[plan.lease] = claim(
+                folder, inventory, plan.lease, holder, deadline, idle=idle, on_wait=on_wait
+            )
+    return cluster.claims[plan.lease].uuids
 
 
 def _spawn(placement: Placement, assignment: Assignment) -> Any:

@@ -33,9 +33,8 @@ def run_list(options: argparse.Namespace) -> int:
         for device in devices:
             print(f"{device.index:>2}  {device.uuid}  {state(folder, inventory, device)}")
     for uuid in sorted(set(folder.uuids()) - {device.uuid for device in devices}):
-        print(
-            f" -  {uuid}  {f'held by {folder.holder(uuid)}' if folder.is_held(uuid) else 'not a device of this host'}"
-        )
+        known = f"held by {folder.holder(uuid)}" if folder.is_held(uuid) else "not a device that is visible here"
+        print(f" -  {uuid}  {known}")
     return int(Exit.COMPLETE)
 
 

@@ -18,8 +18,9 @@ from campaigns.errors import LeaseTimeout, NoDevice
 from campaigns.plan import LeasePlan
 from campaigns.records import Process
 from orchestrator import lease as lease_module
+from orchestrator.claim import claim, pick, pick_patiently
 from orchestrator.devices import CpuInventory, Device, Inventory, open_inventory
-from orchestrator.lease import Lease, acquire, name_holder, pick, pick_patiently
+from orchestrator.lease import Lease, acquire, name_holder
 from orchestrator.locks import LockFolder, close_all
 from orchestrator.process import identify
 
@@ -227,3 +228,27 @@ def test_a_device_in_use_by_an_attached_server_is_only_locked(host: Host) -> Non
     assert host.folder.is_held(host.uuid(2))
     assert host.release(held) == ()
     assert host.folder.mark(host.uuid(2)) is None
+
+
+def test_a_claim_keeps_others_away_between_two_leases(host: Host) -> None:
+    plan = LeasePlan(count=2)
+    held = claim(host.folder, host.inventory, plan, name_holder("campaign 1"), 0.0, idle=True)
+    assert held.uuids == (host.uuid(2), host.uuid(0))
+    for _ in range(2):  # its own startups are not in its way
+        assert host.release(host.acquire(held.devices)) == ()
+        with pytest.raises(LeaseTimeout, match=r"is held by campaign 1 of"):
+            claim(host.folder, host.inventory, plan, name_holder("campaign 2"), 0.0, idle=True)
+    other = claim(host.folder, host.inventory, LeasePlan(count=1), name_holder("campaign 3"), 0.0, idle=True)
+    assert other.uuids == (host.uuid(1),)
+    threading.Timer(0.4, held.release).start()
+    later = time.monotonic() + 20.0
+    assert claim(host.folder, host.inventory, plan, name_holder("campaign 2"), later, idle=True).uuids == held.uuids
+
+
+def test_a_dead_campaigns_lease_outlives_its_claim(host: Host) -> None:
+    held = claim(host.folder, host.inventory, LeasePlan(count=1), name_holder("campaign 1"), 0.0, idle=True)
+    lease = host.acquire(held.devices)
+    held.release()
+    with pytest.raises(LeaseTimeout, match=r"is held by campaign c0ffee"):
+        claim(host.folder, host.inventory, LeasePlan(indices=(0,)), name_holder("campaign 2"), 0.0, idle=True)
+    close_all(lease.fds)

@@ -11,13 +11,14 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from campaigns.errors import WorldError
 from campaigns.records import Process
-from orchestrator.locks import Holder, LockFolder, Mark
+from orchestrator.locks import Holder, Kind, LockFolder, Mark
 
 HOLDER = Holder("campaign c0ffee, startup 1", "ada", "host", 42, "2026-01-01T00:00:00+00:00")
 MARK = Mark("memory in use", (Process(7, 8, "server"),), "boot", "2026-01-01", "ada")
@@ -157,3 +158,15 @@ def test_a_holder_that_is_just_writing_is_still_a_holder(folder: LockFolder) -> 
     os.ftruncate(fd, 10)
     assert folder.holder("GPU-1") == "somebody who left no name"
     os.close(fd)
+
+
+def test_a_claim_and_a_lease_are_two_locks(folder: LockFolder) -> None:
+    claim = folder.try_lock("GPU-1", replace(HOLDER, name="campaign"), Kind.CLAIM)
+    assert claim is not None and folder.is_held("GPU-1") and folder.uuids() == ("GPU-1",)
+    assert not folder.is_held("GPU-1", [Kind.LEASE]) and folder.holder("GPU-1").startswith("campaign of ada")
+    lease = folder.try_lock("GPU-1", HOLDER)
+    assert lease is not None and folder.holder("GPU-1") == str(HOLDER)
+    os.close(claim)
+    assert folder.is_held("GPU-1")
+    os.close(lease)
+    assert not folder.is_held("GPU-1")
