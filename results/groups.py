@@ -119,7 +119,7 @@ def _settle(admissible: pd.DataFrame, source: Source) -> dict[int, float]:
 
 def _divergence(row: Any) -> str:
     control, candidate = json.loads(row.divergence_ids)
-    where = f"startup {row.startup}, {row.fixture}, seed {row.seed}, repeat {row.repeat}"
+    where = f"startup {row.startup + 1}, {row.fixture}, seed {row.seed}, repeat {row.repeat}"
     return f"{where}: token {int(row.divergence_index)}, control {control}, candidate {candidate}"
 
 

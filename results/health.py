@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +42,8 @@ def determinism(measured: pd.DataFrame) -> tuple[Determinism, ...]:
 
 def _differing(fixture: str, answers: pd.DataFrame) -> str:
     first = answers.token_sha256.iloc[0]
-    startups = sorted({int(s) for s in answers.startup[answers.token_sha256 != first]})
-    return f"{fixture}: startups {', '.join(map(str, startups))} differ from startup {int(answers.startup.iloc[0])}"
+    startups = sorted({int(s) + 1 for s in answers.startup[answers.token_sha256 != first]})
+    return f"{fixture}: startups {', '.join(map(str, startups))} differ from startup {int(answers.startup.iloc[0]) + 1}"
 
 
 def missing_notes(
@@ -80,7 +79,3 @@ def missing_notes(
 
 def _odd(plan: Mapping[str, Any]) -> bool:
     return not plan["corpus"] and int(plan["pairs"]) % 2 == 1
-
-
-def flags_of(text: str) -> tuple[str, ...]:
-    return tuple(json.loads(text))

@@ -179,7 +179,7 @@ def _superseded(requests: pd.DataFrame) -> tuple[str, ...]:
     old = requests[requests.superseded]
     blocks = Counter(zip(old.startup, old.fixture, old.seed, old.block_attempt, strict=True))
     return tuple(
-        f"startup {startup}, {fixture}, seed {seed}, attempt {attempt}: {count} requests"
+        f"startup {startup + 1}, {fixture}, seed {seed}, attempt {attempt}: {count} requests"
         for (startup, fixture, seed, attempt), count in blocks.items()
     )
 

@@ -21,7 +21,7 @@ from results.reader import Reader
 from results.rounds import COLUMNS, same_summary, summarise, to_matrix
 from results.rows import decode, unpack_ids
 
-_ROUNDS = text(f"SELECT {', '.join(COLUMNS)} FROM round WHERE request_id = :request ORDER BY round_index")
+_ROUNDS = f"SELECT {', '.join(COLUMNS)} FROM round WHERE request_id = ? ORDER BY round_index"
 _KEY_COLUMNS = (
     "startup",
     "startup_attempt",
@@ -94,7 +94,7 @@ def _requests(reader: Reader, campaign_id: str, tally: Tally) -> Iterator[Findin
 
 def _request_findings(reader: Reader, row: RowMapping, tally: Tally) -> Iterator[Finding]:
     name = name_of(schema.request, row)
-    rounds = reader.connection.execute(_ROUNDS, {"request": row["id"]}).all()
+    rounds = reader.connection.connection.cursor().execute(_ROUNDS, (row["id"],)).fetchall()
     tally.rounds += len(rounds)
     matrix = to_matrix(list(zip(*rounds, strict=True)) if rounds else [()] * len(COLUMNS))
     if rounds_sha256(matrix) != row["rounds_sha256"]:

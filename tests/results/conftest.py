@@ -21,3 +21,7 @@ def module_ram():
     folder = tempfile.mkdtemp(prefix="campaign-test-", dir=MEMORY if MEMORY.is_dir() else None)
     yield Path(folder)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--golden", action="store_true", help="write golden files anew")

@@ -1,0 +1,287 @@
+"""Reports against golden files and against the rows they come from; exit codes; what a report must not hide.
+
+A golden file changes with the report on purpose: run this file with `--golden`, then read the difference.
+"""
+
+import json
+import math
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from campaigns.errors import Exit
+from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, StartupMode, blocks
+from campaigns.records import Calibration, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
+from orchestrator.cli import main
+from results.reader import Reader
+from results.report import render
+from results.store import Store
+from results.summary import summarise
+from results.synthetic import CREATED, Driver, Script, Trajectory, without_engine
+
+GOLDEN = Path(__file__).with_name("golden")
+PLAN = CampaignPlan(
+    name="endpoint",
+    control=Arm("default"),
+    candidate=Arm("columns-32", (("projection", "columns-32"),)),
+    fixtures=(Fixture("release1k", "{}", (20260925,)), Fixture("mbpp28", "{}", (0,))),
+    server=ServerPlan("dflash2", model="embedded"),
+    startups=3,
+    pairs=5,
+    warmups=1,
+)
+TRAJECTORIES = {"release1k": Trajectory(283, 94, 189), "mbpp28": Trajectory(297, 65, 232)}
+
+
+def script(step, attempt, *, factor=0.97, **more):
+    key = step.key
+    wobble = 1 + 0.0004 * ((7 * key.startup + 3 * key.repeat + len(key.fixture)) % 5 - 2)
+    level = {"release1k": 32.9, "mbpp28": 29.8}.get(key.fixture, 16.0)
+    ms = level * wobble * (factor if step.role is Role.CANDIDATE else 1)
+    trajectory = TRAJECTORIES.get(key.fixture, Trajectory(30, 10, 19))
+    return Script(trajectory, ms, 480.0 + key.repeat, token_seed=len(key.fixture), growth=0.02, **more)
+
+
+def campaign(path, plan=PLAN, scripts=script, **options):
+    with Store.open(path) as store:
+        return Driver(store, plan, scripts, **options).run()
+
+
+def summary(path):
+    with Reader.open(path) as reader:
+        return summarise(reader, reader.resolve("last"))
+
+
+def report(path, format="md", **options):
+    with Reader.open(path) as reader:
+        return render(reader, reader.resolve("last"), format, **options)
+
+
+@pytest.fixture
+def path(ram):
+    return ram / "store.sqlite"
+
+
+@pytest.fixture
+def eventful(path):
+    """A startup that died in a block and was repeated, a cache hit, a stalled request, a divergence, an exclusion."""
+
+    def scripts(step, attempt):
+        made = script(step, attempt)
+        key, role = step.key, step.role
+        if (key.startup, key.fixture, key.repeat, role) == (1, "mbpp28", 2, Role.CANDIDATE):
+            return replace(made, reasons=(Reason.CACHE_HIT,), admissible=False, cached_tokens=64)
+        if (key.startup, key.fixture, key.repeat, role) == (2, "release1k", 3, Role.CANDIDATE):
+            return replace(made, token_seed=99)
+        return made
+
+    with Store.open(path) as store:
+        driver = Driver(store, PLAN, scripts, samples=True)
+        made = driver.campaign()
+        store.begin(made)
+        store.status(made.campaign_id, CampaignStatus.RUNNING)
+        first, second = blocks(PLAN, 0)
+        driver.start(made.campaign_id, 0, 1)
+        driver.block(made.campaign_id, first, 1)
+        driver.block(made.campaign_id, second, 1, stop_after=6)
+        died = "the server died during a request: exit code -9"
+        store.failure(Failure(made.campaign_id, CREATED, Reason.SERVER_DIED, died, 0, 1, second.keys[1]))
+        store.startup_end(
+            made.campaign_id, 0, 1, StartupEnd(StartupStatus.FAILED, CREATED, Reason.SERVER_DIED, "exit code -9")
+        )
+        driver.life(made.campaign_id, 0, 2, (second,))
+        for startup in (1, 2):
+            driver.life(made.campaign_id, startup, 1, blocks(PLAN, startup))
+        key = blocks(PLAN, 2)[1].keys[0]
+        store.failure(Failure(made.campaign_id, CREATED, Reason.THROTTLE, "power cap for 40 s", 2, 1, key))
+        store.status(made.campaign_id, CampaignStatus.COMPLETE)
+    return path
+
+
+@pytest.mark.parametrize("format", ["md", "json", "csv"])
+def test_golden(eventful, format, request):
+    found = report(eventful, format)
+    golden = GOLDEN / f"eventful.{format}"
+    if request.config.getoption("--golden", default=False):
+        golden.write_text(found)
+    assert found == golden.read_text()
+
+
+def test_nothing_that_happened_is_hidden(eventful):
+    found = summary(eventful)
+    assert (found.n_planned, found.n_pairs, found.n_exact_pairs) == (30, 30, 29)
+    assert found.n_excluded == 3 and found.n_admissible_pairs == 27
+    assert found.exclusions == {"cache-hit": 1, "partner-excluded": 1, "below-required-exactness": 1, "throttle": 1}
+    assert found.n_superseded == 6
+    markdown = report(eventful)
+    for fact in (
+        "| 1 | 1 | failed |",
+        "server-died exit code -9",
+        "3 of 30 pairs, both arms of each",
+        "startup 1, mbpp28, seed 0, attempt 1: 6 requests",
+        "startup 3, release1k, seed 20260925, repeat 3: token 0, control",
+        "server-died: the server died during a request: exit code -9",
+        "throttle: power cap for 40 s",
+        "K = 5 is odd",
+        "no comparable A/A campaign",
+        "imbalance",
+    ):
+        assert fact in markdown, fact
+    lives = json.loads(report(eventful, "json"))["startups"]
+    assert [(life["startup_index"], life["attempt"], life["status"]) for life in lives] == [
+        (0, 1, "failed"),
+        (0, 2, "complete"),
+        (1, 1, "complete"),
+        (2, 1, "complete"),
+    ]
+
+
+def test_the_report_is_recomputed_from_rows(path):
+    campaign(path)
+    rows = sqlite3.connect(path).execute(
+        "SELECT fixture, startup, repeat, role, engine_decode_ns * 1e-6 / n_rounds FROM request WHERE phase = 'measure'"
+    )
+    ms = {(fixture, startup, repeat, role): value for fixture, startup, repeat, role, value in rows}
+    for group in summary(path).groups:
+        for role in Role:
+            medians = [np.median([ms[group.id, s, k, role.value] for k in range(5)]) for s in range(3)]
+            assert group.arm(role).level_ms == pytest.approx(np.median(medians), rel=1e-12)
+        effects = [
+            np.median([math.log(ms[group.id, s, k, "candidate"] / ms[group.id, s, k, "control"]) for k in range(5)])
+            for s in range(3)
+        ]
+        assert group.judgement.effect == pytest.approx(np.median(effects), rel=1e-9)
+
+
+# -- exit codes ------------------------------------------------------------------------------------------------------
+
+
+def quick(path, factor, *, startups=3, **more):
+    plan = replace(PLAN, fixtures=(Fixture("short", "{}", (0,)),), startups=startups, pairs=4)
+    return campaign(path, plan, lambda step, attempt: script(step, attempt, factor=factor, **more))
+
+
+@pytest.mark.parametrize(
+    ("options", "verdict", "code", "strict"),
+    [
+        ({"factor": 0.97}, "faster", 0, 0),
+        ({"factor": 1.03}, "slower", 2, 2),
+        ({"factor": 1.0}, "equivalent", 0, 0),
+        ({"factor": 0.97, "startups": 1}, "screen", 0, 3),
+        ({"factor": 0.97, "admissible": False, "reasons": (Reason.CACHE_HIT,)}, "inadmissible", 4, 4),
+    ],
+)
+def test_exit_codes(path, capsys, options, verdict, code, strict):
+    quick(path, **options)
+    assert summary(path).verdict.value == verdict
+    assert main(["report", "last", "--store", str(path)]) == code
+    assert main(["report", "last", "--store", str(path), "--strict"]) == strict
+    assert f"**{'+-=~!'[['faster', 'slower', 'equivalent', 'screen', 'inadmissible'].index(verdict)]} {verdict}**" in (
+        capsys.readouterr().out
+    )
+
+
+def test_an_inexact_pair_ends_with_2_however_fast(path):
+    plan = replace(PLAN, fixtures=(Fixture("short", "{}", (0,)),), pairs=4)
+
+    def odd(step, attempt):
+        differs = (step.key.startup, step.key.repeat, step.role) == (0, 0, Role.CANDIDATE)
+        return replace(script(step, attempt), token_seed=7 if differs else 1)
+
+    campaign(path, plan, odd)
+    found = summary(path)
+    assert found.verdict.value == "faster" and found.exit_code() is Exit.SLOWER
+
+
+def test_a_campaign_without_pairs_has_measured_nothing(path):
+    with Store.open(path) as store:
+        store.begin(Driver(store, PLAN, script).campaign())
+    found = summary(path)
+    assert found.verdict.value == "nothing-measured" and found.exit_code() is Exit.NOTHING_ADMISSIBLE
+    assert found.status is CampaignStatus.INTERRUPTED
+    assert "nothing-measured" in report(path) and json.loads(report(path, "json"))["n_pairs"] == 0
+    assert "<svg" not in report(path, "html") and report(path, "csv")
+
+
+def test_one_slow_fixture_is_not_averaged_away(path):
+    plan = replace(PLAN, pairs=4)
+    factors = {"release1k": 0.90, "mbpp28": 1.02}
+    campaign(path, plan, lambda step, attempt: script(step, attempt, factor=factors[step.key.fixture]))
+    found = summary(path)
+    assert [group.judgement.verdict.value for group in found.groups] == ["faster", "slower"]
+    assert found.verdict.value == "slower" and found.exit_code() is Exit.SLOWER
+
+
+# -- sources and scopes ----------------------------------------------------------------------------------------------
+
+
+def silent_campaign(path, silent):
+    """Requests for which `silent` holds come from a server that reports no rounds of its own."""
+    with Store.open(path) as store:
+        keep = store.request
+        store.request = lambda request: keep(without_engine(request) if silent(request) else request)
+        return Driver(store, replace(PLAN, required_exactness=3), script).run()
+
+
+def test_without_engine_times_everything_is_told_by_the_client(path):
+    silent_campaign(path, lambda request: True)
+    markdown, found = report(path), json.loads(report(path, "json"))
+    assert "complete round ms (request average, client clock" in markdown and "engine clock" not in markdown
+    assert found["round_source"] == "sse-chunk"
+    assert "request_average_client_ms" in found["fixtures"][0]["candidate"]
+    assert "request_average_engine_ms" not in found["fixtures"][0]["candidate"]
+    assert any("engine times were not reported" in note for note in found["missing"])
+
+
+def test_one_silent_request_moves_the_whole_campaign_to_one_clock(path):
+    silent_campaign(path, lambda request: request.position == 4 and request.startup == 1)
+    found = summary(path)
+    assert not found.source.engine_averages and not found.source.engine_rounds
+    assert all(group.judgement.n_pairs for group in found.groups)
+    assert "engine clock" not in report(path)
+
+
+def test_refused_quantiles_are_printed_only_when_asked_and_marked_with_n(path):
+    campaign(path)
+    [line] = [line for line in report(path).splitlines() if line.startswith("| candidate round p50")]
+    assert line.split("|")[2].strip().endswith("/ –")  # 94 rounds give no p99
+    [line] = [
+        line for line in report(path, all_quantiles=True).splitlines() if line.startswith("| candidate round p50")
+    ]
+    assert "(refused, n=94)" in line
+    quantile = json.loads(report(path, "json"))["fixtures"][0]["candidate"]["round_engine_step_quantiles_ms"]["p99"]
+    assert quantile == {"value": None, "n": 94, "confidence": "refused"}
+
+
+def test_a_delta_below_the_resolution_is_called_so(path):
+    blunt = Calibration(2000, 110_000, 400_000, 800, 20_000, 1_500_000)  # 1.5 ms: sees nothing of 1 ms
+    campaign(path, replace(PLAN, pairs=4), script, calibration=blunt)
+    markdown = report(path)
+    assert "(below-resolution)" in markdown
+    assert "Resolution of a request average: 1.500000 ms" in markdown
+
+
+def test_sequential_lives_are_said_to_be_no_pairs_in_time(path):
+    campaign(path, replace(PLAN, startup_mode=StartupMode.SEQUENTIAL))
+    assert "pairs are matched by index only" in report(path)
+
+
+def test_markdown_tables_are_well_formed(path):
+    campaign(path, replace(PLAN, candidate=Arm("a|b")))
+    for block in report(path).split("\n\n"):
+        lines = [line for line in block.splitlines() if line.startswith("|")]
+        assert len({line.replace("\\|", "").count("|") for line in lines}) <= 1, block
+
+
+def test_output_goes_to_a_file_or_says_why_not(path, tmp_path, capsys):
+    campaign(path)
+    target = tmp_path / "report.json"
+    words = ["report", "last", "--store", str(path), "--format", "json", "--output"]
+    assert main([*words, str(target)]) == 0
+    assert json.loads(target.read_text())["schema_version"] == 1
+    assert main([*words, str(tmp_path / "no" / "where.json")]) == 1
+    assert main(["report", "last", "--store", str(path), "--format", "pdf"]) == 1
+    assert "take one of md, json, html, csv" in capsys.readouterr().err
