@@ -34,7 +34,6 @@ class Graphs:
 
     operators: Operators
     enabled: bool
-    _pool: Any = None
     _warm: set[Hashable] = field(default_factory=set)
     _captured: dict[Hashable, Captured] = field(default_factory=dict)
 
@@ -51,9 +50,9 @@ class Graphs:
 
     def _capture(self, piece: Piece, inputs: tuple[Tensor, ...]) -> Captured:
         graph, static = torch.cuda.CUDAGraph(), tuple(value.clone() for value in inputs)
-        # One pool for all: they never run at once, and outputs that are kept alive are not reused.
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
-        with self.operators.recording() as runs, torch.cuda.graph(graph, pool=self._pool):
+        # Each has its own memory pool: in a shared one, a graph captured later would keep its outputs where an
+        # earlier one has its temporaries, and the next replay of the earlier one would overwrite them.
+        with self.operators.recording() as runs, torch.cuda.graph(graph):
             outputs = piece(*static)
         return Captured(graph, static, outputs, runs)
 
