@@ -10,7 +10,12 @@ from runtime.training.exercise import Template
 
 @cache
 def all_templates(kinds: tuple[str, ...]) -> list[Template]:
-    templates = [*arithmetic.templates(), *mathematics.templates(), *code.templates(), *structured.templates()]
+    templates = [
+        *arithmetic.templates(),
+        *mathematics.templates(),
+        *code.templates(),
+        *structured.templates(),
+    ]
     unknown = set(kinds) - {template.kind for template in templates}
     if unknown:
         raise ValueError(f"no templates of kind {', '.join(sorted(unknown))}")

@@ -72,8 +72,8 @@ NANO = Preset(
     ),
     kinds=("gsm8k", "math500", "humaneval", "mbpp", "livecodebench", "structured"),
     max_length=512,
-    target=Schedule(steps=4000, tokens_per_step=65536, rate=2e-3, warm_up=100),
-    draft=Schedule(steps=3000, tokens_per_step=49152, rate=2e-3, warm_up=50),
+    target=Schedule(steps=6000, tokens_per_step=24576, rate=3e-3, warm_up=80),
+    draft=Schedule(steps=3000, tokens_per_step=24576, rate=3e-3, warm_up=80),
     anchors=32,
 )  # fmt: skip
 

@@ -227,7 +227,7 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
 class _Fit:
     """Measures some early steps and shortens the schedule to what fits; warm-up is longer than the measurement."""
 
-    FIRST, LAST = 15, 40
+    FIRST, LAST = 30, 70
 
     def __init__(self, trainer: Any, seconds: float) -> None:
         self._trainer, self._seconds, self._began = trainer, seconds, 0.0

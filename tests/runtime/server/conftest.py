@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-CHECKPOINT = ROOT / "runtime/checkpoints/first"
+CHECKPOINT = ROOT / "runtime/checkpoints/nano"
 READY_SECONDS = 120
 
 
@@ -119,7 +119,9 @@ def serve(folder: Path, *options: str, model: Path = CHECKPOINT, wait: bool = Tr
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """Shared by every test that leaves it as it was: default arm, nothing running."""
-    with serve(tmp_path_factory.mktemp("server"), "--max-waiting=2", "--max-body-bytes=100000") as live:
+    with serve(
+        tmp_path_factory.mktemp("server"), "--max-waiting=2", "--max-body-bytes=100000", "--max-model-len=1024"
+    ) as live:
         yield live
 
 

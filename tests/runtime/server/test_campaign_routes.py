@@ -51,7 +51,7 @@ def test_unknown_names_are_refused_and_change_nothing(server: Any, arm: Any) -> 
 
 
 def test_an_arm_is_refused_while_a_request_runs(server: Any, arm: Any) -> None:
-    events = server.events("/v1/completions", **{**GENERATE, "max_tokens": 1000, "ignore_eos": True})
+    events = server.events("/v1/completions", **{**GENERATE, "max_tokens": 900, "ignore_eos": True})
     next(events)
     assert arm("columns-32", projection="columns-32").status == 409
     assert hits(server, "projection"), "counters answer while a request runs"
@@ -72,12 +72,12 @@ def test_identity_names_what_is_really_loaded(server: Any) -> None:
     assert all(len(sha256) == 64 for sha256 in libraries.values()), torch_library
     assert identity["versions"].keys() >= {"python", "torch"}
     assert identity["environment"]["OMP_NUM_THREADS"] == "1"
-    assert (identity["max_model_len"], identity["block_size"], identity["tensor_parallel_size"]) == (2048, 8, 1)
+    assert (identity["max_model_len"], identity["block_size"], identity["tensor_parallel_size"]) == (1024, 8, 1)
 
 
 def test_identity_hashes_follow_the_definition(server: Any) -> None:
     identity = server.ask("GET", "/campaign/identity").json
-    model = ROOT / "runtime/checkpoints/first"
+    model = ROOT / "runtime/checkpoints/nano"
     assert identity["weights_sha256"] == tree_hash(model, [model])
     assert identity["draft_weights_sha256"] == tree_hash(model / "drafter", [model / "drafter"])
     lines = "".join(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-CHECKPOINT = ROOT / "runtime/checkpoints/first"
+CHECKPOINT = ROOT / "runtime/checkpoints/nano"
 PLAIN = "/v1/completions"
 
 

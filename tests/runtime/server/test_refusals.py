@@ -19,11 +19,11 @@ BAD_BODIES = {
     "half-surrogate": (PLAIN, b'{"prompt": "\\ud800"}', 400, "surrogate"),
     "no-prompt": (PLAIN, {}, 400, "prompt"),
     "empty-prompt": (PLAIN, {"prompt": ""}, 400, "empty"),
-    "id-beyond-vocabulary": (PLAIN, {"prompt": [5, 640]}, 400, "640"),
+    "id-beyond-vocabulary": (PLAIN, {"prompt": [5, 2560]}, 400, "2560"),
     "boolean-id": (PLAIN, {"prompt": [True]}, 400, "true"),
     "two-prompts": (PLAIN, {"prompt": ["a", "b"]}, 400, "token ids"),
-    "prompt-too-long": (PLAIN, {"prompt": [5] * 2048}, 400, "2048"),
-    "no-room": (PLAIN, {"prompt": [5] * 2000, "max_tokens": 100}, 400, "max_tokens=100"),
+    "prompt-too-long": (PLAIN, {"prompt": [5] * 1024}, 400, "1024"),
+    "no-room": (PLAIN, {"prompt": [5] * 1000, "max_tokens": 100}, 400, "max_tokens=100"),
     "zero-tokens": (PLAIN, {"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
     "hot": (PLAIN, {"prompt": "a", "temperature": 3}, 400, "temperature"),
     "nan": (PLAIN, b'{"prompt": "a", "temperature": NaN}', 400, "temperature"),
@@ -68,8 +68,8 @@ def test_no_bad_request_left_a_trace_in_the_log(server: Any) -> None:
 
 
 def test_a_client_that_leaves_frees_the_engine(server: Any) -> None:
-    """1500 tokens would take far longer than the rounds that pass before the engine hears of it."""
-    forever = {"prompt": "a b c", "max_tokens": 1500, "ignore_eos": True, "seed": 1}
+    """900 tokens would take far longer than the rounds that pass before the engine hears of it."""
+    forever = {"prompt": "a b c", "max_tokens": 900, "ignore_eos": True, "seed": 1}
     events = server.events(PLAIN, **forever)
     next(events)
     events.close()
@@ -91,7 +91,7 @@ def leave_without_streaming(server: Any, body: dict[str, Any]) -> None:
 
 def test_a_full_queue_answers_429(server: Any) -> None:
     """One runs, two wait (the fixture's limit), the next is turned away; the waiting ones are served in order."""
-    events = server.events(PLAIN, prompt="a", max_tokens=1000, ignore_eos=True)
+    events = server.events(PLAIN, prompt="a", max_tokens=900, ignore_eos=True)
     next(events)
     order: list[str] = []
     waiting = [threading.Thread(target=ask_and_note, args=(server, name, order)) for name in ("first", "second")]

@@ -21,14 +21,14 @@ def completion(server: Any, **changes: Any) -> Any:
 def test_health_models_and_limits(server: Any) -> None:
     assert server.ask("GET", "/health").status == 200
     (model,) = server.ask("GET", "/v1/models").json["data"]
-    assert (model["id"], model["max_model_len"]) == ("first", 2048)
-    assert server.ask("GET", "/v1/models/first").json["id"] == "first"
+    assert (model["id"], model["max_model_len"]) == ("nano", 1024)
+    assert server.ask("GET", "/v1/models/nano").json["id"] == "nano"
     assert server.ask("GET", "/v1/models/other").status == 404
 
 
 def test_tokenize_gives_the_ids_that_the_engine_sees(server: Any) -> None:
     counted = server.ask("POST", "/tokenize", {"prompt": QUESTION}).json
-    assert counted["count"] == len(counted["tokens"]) and counted["max_model_len"] == 2048
+    assert counted["count"] == len(counted["tokens"]) and counted["max_model_len"] == 1024
     assert completion(server, max_tokens=1).choices[0]["prompt_token_ids"] == counted["tokens"]
     assert server.ask("POST", "/detokenize", {"tokens": counted["tokens"]}).json == {"prompt": QUESTION}
     messages = {"messages": [{"role": "user", "content": QUESTION}]}
@@ -125,8 +125,8 @@ def test_a_token_id_prompt_is_taken_as_it_is(server: Any) -> None:
 @pytest.mark.parametrize("near", [0, 1, 5])
 def test_capacity_is_reached_exactly(server: Any, near: int) -> None:
     """Prompts that leave one to six tokens of room: narrow rounds and q1 steps at the end of the context."""
-    prompt = [17] * (2048 - 1 - near)
+    prompt = [17] * (1024 - 1 - near)
     stream = completion(server, prompt=prompt, max_tokens=1 + near, ignore_eos=True)
     assert len(stream.token_ids) == 1 + near
     refused = server.ask("POST", "/v1/completions", {"prompt": prompt, "max_tokens": 2 + near})
-    assert refused.status == 400 and "2048" in refused.json["error"]["message"]
+    assert refused.status == 400 and "1024" in refused.json["error"]["message"]
