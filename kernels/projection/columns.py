@@ -42,7 +42,7 @@ def run(x: torch.Tensor, weight: Weight, tile: int) -> torch.Tensor:
     (m, k), n, w = x.shape, weight.n, weight.dequantised()
     rows, out = x.float()[:, None, :], x.new_empty(m, n, dtype=torch.float32)
     width = min(tile, -(-n // LANES) * LANES)
-    products = rows.new_zeros(m, width, k)
+    products = rows.new_empty(m, width, k)
     for first in range(0, n, width):
         columns = w[first : first + width].float()
         count = columns.shape[0]
