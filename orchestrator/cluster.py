@@ -11,6 +11,7 @@ Ray of the machine. Measured with Ray 2.60.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import logging
 import os
@@ -36,6 +37,7 @@ _OBJECT_STORE_BYTES = 80_000_000
 _JOIN_S = 60.0
 _CONNECT_S = 5.0
 _PLACE_S = 30.0
+_ALIVE = "alive"
 _STARTS = 2  # a freshly chosen port may be taken meanwhile
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no reports to the outside
@@ -91,27 +93,30 @@ class Placement:
 @contextlib.contextmanager
 def connect(plan: LeasePlan) -> Iterator[Cluster]:
     """Start a private Ray, or join the one at `plan.ray_address`; disconnect at the end. Raises WorldError."""
+    with _settings() as environment:
+        import ray  # reads its settings when it is imported
+
+        with _joined(plan.ray_address) if plan.ray_address else _started(plan) as address:
+            cluster = Cluster(not plan.ray_address, address, environment)
+            try:
+                yield cluster
+            finally:
+                with _silence():
+                    ray.shutdown()
+                for claim in cluster.claims.values():
+                    claim.release()
+
+
+@contextlib.contextmanager
+def _settings() -> Iterator[dict[str, str]]:
+    """Ray's environment while it is needed; yields the one before, which the next campaign of this process gets again."""
     environment = dict(os.environ)
     os.environ.update({name: value for name, value in _SETTINGS.items() if name not in os.environ})
-    import ray
-    from ray._private import worker
-
-    # Where an actor dies Ray would print a page of advice into the progress display; the handle says it in a sentence.
-    vars(worker)["_worker_logs_enabled"] = False
-    on_term = signal.getsignal(signal.SIGTERM)
-    with _joined(plan.ray_address) if plan.ray_address else _started(plan) as address:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, on_term)  # Ray's handler exits with a code of its own
-        cluster = Cluster(not plan.ray_address, address, environment)
-        try:
-            yield cluster
-        finally:
-            with _silence():
-                ray.shutdown()
-            for claim in cluster.claims.values():
-                claim.release()
-            for name in os.environ.keys() - environment.keys():
-                del os.environ[name]  # the next campaign of this process must not take Ray's additions for its own
+    try:
+        yield environment
+    finally:
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
 
 
 @contextlib.contextmanager
@@ -138,7 +143,7 @@ def _started(plan: LeasePlan) -> Iterator[str]:
 def _start(folder: Path, resources: dict[str, float]) -> None:
     import ray
 
-    with _silence():
+    with _unobtrusive():
         ray.init(
             address="local",  # even where RAY_ADDRESS names a cluster
             num_cpus=1,
@@ -154,16 +159,17 @@ def _start(folder: Path, resources: dict[str, float]) -> None:
 
 @contextlib.contextmanager
 def _session_folder() -> Iterator[Path]:
-    """A short path, since Ray's socket names below it must fit in 107 bytes. Clears those of dead drivers."""
-    root = Path("/tmp")
+    """A short path, since Ray's socket names below it must fit in 107 bytes. Clears those whose driver was killed."""
     prefix = f"dflash2-ray-{os.getuid()}-"
-    for left in root.glob(f"{prefix}*"):
-        owner = left.name.removeprefix(prefix).split("-")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists():
+    for left in Path("/tmp").glob(f"{prefix}*"):
+        with contextlib.suppress(OSError), (left / _ALIVE).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while its driver lives
             shutil.rmtree(left, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=root))
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
     try:
-        yield folder
+        with (folder / _ALIVE).open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -174,7 +180,7 @@ def _joined(address: str) -> Iterator[str]:
 
     _probe(address)
     try:
-        with _silence():
+        with _unobtrusive():
             ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
         raise WorldError(f"lease.ray_address={address}: Ray refused us ({_first_line(error)}).") from error
@@ -249,6 +255,19 @@ def _wanted(plan: LeasePlan, uuids: Sequence[str], there: dict[str, float]) -> t
         have = f"{there.get(kind, 0):g} {kind}"
         raise NoDevice(f"lease.count={plan.count}, but the cluster at {plan.ray_address} has {have}.")
     return {kind: amount}, False
+
+
+@contextlib.contextmanager
+def _unobtrusive() -> Iterator[None]:
+    """Around `ray.init`: no word on the terminal, now or when an actor dies, and no handler of TERM but ours."""
+    from ray._private import worker
+
+    vars(worker)["_worker_logs_enabled"] = False  # a page of advice; the handle says it in a sentence
+    on_term = signal.getsignal(signal.SIGTERM)
+    with _silence():
+        yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, on_term)  # Ray's exits with a code of its own
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pytest
 from campaigns.errors import LeaseTimeout, NoDevice, ServerFailed, UsageError, WorldError
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPlan, blocks
 from campaigns.records import Reason, StartupStatus
+from orchestrator import cluster as cluster_module
 from orchestrator import reaper
 from orchestrator.cluster import Cluster, connect, device_resource, place
 from orchestrator.devices import open_inventory
@@ -176,6 +178,22 @@ def test_placing_what_ray_has_given_away_times_out(cluster: Cluster) -> None:
         place(joined, wanted, [uuid(3), uuid(4)], time.monotonic())
     first.remove()
     place(joined, wanted, [uuid(3), uuid(4)], time.monotonic() + 10).remove()
+
+
+def test_folders_of_killed_drivers_are_cleared_and_those_of_living_ones_stay(cluster: Cluster) -> None:
+    dead = Path(tempfile.mkdtemp(prefix=f"dflash2-ray-{os.getuid()}-", dir="/tmp"))
+    (dead / "alive").write_text("")
+    with cluster_module._session_folder() as folder:
+        assert folder.exists() and not dead.exists()
+        assert cluster_session() in {path.name for path in Path("/tmp").iterdir()}
+    assert not folder.exists()
+
+
+def cluster_session() -> str:
+    """Name of the folder in which this process's Ray lives."""
+    import ray
+
+    return Path(ray._private.worker._global_node.get_session_dir_path()).parts[2]
 
 
 @pytest.mark.parametrize(
