@@ -109,7 +109,7 @@ def connect(plan: LeasePlan) -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def _settings() -> Iterator[dict[str, str]]:
-    """Ray's environment while it is needed; yields the one before, which the next campaign of this process gets again."""
+    """Ray's environment while it is needed; yields the one before, which the next campaign of this process finds."""
     environment = dict(os.environ)
     os.environ.update({name: value for name, value in _SETTINGS.items() if name not in os.environ})
     try:
