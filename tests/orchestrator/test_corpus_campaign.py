@@ -32,13 +32,17 @@ def campaign(*words: str) -> str:
 def run_and_score(corpus: Corpus, folder: Path, *words: str) -> list[Score]:
     """Runs the campaign and scores it twice; returns all scores after the checks that hold for every corpus."""
     store = folder / "store.sqlite"
-    campaign("run", "campaign=corpus148", f"store.path={store}", "startup.calibrate_s=1", *words)
+    campaign(
+        "run", "campaign=corpus148", f"store.path={store}", "startup.calibrate_s=1", f"lease.lock_dir={folder}", *words
+    )
     with Reader.open(store) as reader:
         summary = summarise(reader, reader.resolve("last"))
     assert (summary.n_pairs, summary.n_exact_pairs) == (148, 148)
     assert {g.fixture: g.n_pairs for g in summary.groups} == corpus.counts()
     for group in summary.groups:
-        print(group.id, group.candidate.accepted_drafts_per_round, group.candidate.drafted_per_round, group.n_exact_pairs)
+        print(
+            group.id, group.candidate.accepted_drafts_per_round, group.candidate.drafted_per_round, group.n_exact_pairs
+        )
     printed = [campaign("score", "last", "--store", str(store)) for _ in range(2)]
     print(printed[0])
     assert sorted(printed[0].splitlines()) == sorted(printed[1].splitlines())
