@@ -26,8 +26,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     """0 without a fault, else 5."""
     from orchestrator.doctor import Level, Scope, examine
 
-    chosen = {"model": options.model} if options.model else {}
-    scope = Scope(options.outputs, options.lock_dir, options.inventory, with_ray=not options.no_ray, **chosen)
+    scope = Scope(options.outputs, options.lock_dir, options.inventory, options.model, not options.no_ray)
     faults = 0
     for row in examine(scope):
         faults += row.level is Level.FAULT
