@@ -82,6 +82,14 @@ def ready(stand: Stand) -> Block:
     return blocks(stand.plan, 0)[0]
 
 
+def sampled_from_now_on(stand: Stand) -> None:
+    """Wait until the sampler has looked again: it starts when the machine lets it."""
+    now_ns, deadline = time.monotonic_ns(), time.monotonic() + 30
+    while not any(sample.ns > now_ns for sample in stand.samples()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def gone(pid: int) -> bool:
     return reaper.start_ticks(pid) is None
 
@@ -253,6 +261,7 @@ def test_samples_are_taken_and_joined_and_handed_out_once(stand: StandMaker) -> 
     it.acquire((), 0.0)
     record = it.start()
     assert record.calibration is not None and record.calibration.n_chunks > 60
+    sampled_from_now_on(it)
     requests = it.run(blocks(it.plan, 0)[0].steps[:2], 6, 1)
     samples = it.samples()
     assert all(any(r.send_ns <= s.ns <= r.end_ns for s in samples) for r in requests)
@@ -268,10 +277,10 @@ def test_a_foreign_process_that_comes_later_excludes_the_request(stand: StandMak
     own = it.start().processes[0].pid
     steps = blocks(it.plan, 0)[0].steps
     scenario.write_text(f'{{"order": [0], "processes": {{"0": [{own}]}}}}')
-    time.sleep(0.3)
+    sampled_from_now_on(it)
     assert [r.admissible for r in it.run(steps[:2], 6, 1)] == [True, True]
     scenario.write_text(f'{{"order": [0], "processes": {{"0": [{own}, 4194304]}}}}')
-    time.sleep(0.3)
+    sampled_from_now_on(it)
     assert {r.reasons for r in it.run(steps[2:], 6, 1)} == {(Reason.FOREIGN_PROCESS,)}
     scenario.write_text('{"order": [0]}')
 
@@ -287,7 +296,7 @@ def test_a_server_whose_pids_nvml_counts_otherwise(
     scenario.write_text('{"order": [0], "processes": {"0": [777]}}')
     it.start()
     scenario.write_text(f'{{"order": [0], "processes": {{"0": [{later}]}}}}')
-    time.sleep(0.3)
+    sampled_from_now_on(it)
     [request, _] = it.run(blocks(it.plan, 0)[0].steps[:2], 6, 1)
     assert request.reasons == reasons
     scenario.write_text('{"order": [0]}')
