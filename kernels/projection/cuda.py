@@ -121,6 +121,7 @@ ROWS_BUILD = BuildSpec(
 STREAM_BUILD = stream_spec("nvfp4-stream", 5)
 PAIRED_BUILD = stream_spec("nvfp4-stream-paired", 4)
 CAPPED_BUILD = stream_spec("nvfp4-stream-cap40", 5, "-maxrregcount=40")
+EXCHANGE_BUILD = stream_spec("nvfp4-stream-exchange", 5, "-DNVFP4_EXCHANGE=1")
 
 ROWS = Schedule(
     name="nvfp4-rows",
@@ -168,4 +169,13 @@ CAPPED = Schedule(
     build=CAPPED_BUILD,
     summary="Hopper, nvfp4-stream compiled with at most 40 registers",
 )
-SCHEDULES = (ROWS, STREAM, PAIRED, CAPPED)
+EXCHANGE = Schedule(
+    name="nvfp4-stream-exchange",
+    revision=1,
+    contract=Bitwise(parent="nvfp4-stream"),
+    guard=stream_guard,
+    run=stream_runner(EXCHANGE_BUILD, blocks_per_sm=1),
+    build=EXCHANGE_BUILD,
+    summary="Hopper, nvfp4-stream without counters: shares travel through the L2; a candidate that has not run yet",
+)
+SCHEDULES = (ROWS, STREAM, PAIRED, CAPPED, EXCHANGE)

@@ -79,6 +79,16 @@ __device__ __forceinline__ bool arrive_last(unsigned int* counter, unsigned expe
   return last;
 }
 
+// Takes sixteen bytes out of the second-level cache and leaves zeros in their place.
+__device__ __forceinline__ uint4 take(void* from) {
+  uint4 v;
+  asm volatile(
+      "{\n.reg .b128 old, none;\n.reg .b64 low, high;\nmov.b128 none, {%5, %5};\natom.relaxed.gpu.global.exch.b128 old, [%4], none;\n"
+      "mov.b128 {low, high}, old;\nmov.b64 {%0, %1}, low;\nmov.b64 {%2, %3}, high;\n}"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from), "l"(0ull) : "memory");
+  return v;
+}
+
 // Keeps a value in a register where the compiler would rather compute it again.
 __device__ __forceinline__ void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
 

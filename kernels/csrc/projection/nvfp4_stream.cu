@@ -5,6 +5,9 @@
 // finish together. Every product code * scale is exact in FP16 (E2M1 x E4M3 needs 6 bits) and every sum is FP32:
 //   per row block and output: (even 64-wide k tiles in order) + (odd ones in order) within a block's run, by mma.m16n8k16;
 //   runs are added in ascending k by the last block to arrive; then the global scale; one rounding to FP16.
+// With NVFP4_EXCHANGE the block whose run begins a row block waits for the other shares and adds them, own first: the same
+// sums in the same order, without a counter. Blocks then wait for later ones, so all must be resident together; and a stage is
+// given back one unit later, when its loads have surely returned.
 // The order depends on N, K and the number of blocks alone. Loads of weights start before the previous kernel has
 // finished: weights must not be written by a kernel still in flight on the stream.
 #include <cuda_fp16.h>
@@ -57,7 +60,44 @@ __device__ __forceinline__ int first_unit(unsigned block, unsigned units, unsign
 // The block whose run holds `unit`.
 __device__ __forceinline__ int block_of(unsigned unit, unsigned units, unsigned blocks) { return ((unit + 1) * blocks - 1) / units; }
 
+#if NVFP4_EXCHANGE
+constexpr int kAtOnce = 3;                   // shares waited for together
+constexpr unsigned int kGiveUp = 1u << 26;   // a minute: the launch fails rather than hangs
+
+// A share travels without a flag: a word is zero until its sum is there, and a sum of +0 is written as -0.
+__device__ __forceinline__ uint4 written(const float4& v) {
+  auto word = [](float x) { return x == 0.0f ? 0x80000000u : __float_as_uint(x); };
+  return make_uint4(word(v.x), word(v.y), word(v.z), word(v.w));
+}
+__device__ __forceinline__ bool complete(const uint4& w) { return w.x != 0 && w.y != 0 && w.z != 0 && w.w != 0; }
+#endif
+
 __device__ __forceinline__ void add(float4& sum, const float4& x) { sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w; }
+
+#if NVFP4_EXCHANGE
+// Adds `count` shares in order once they are there, and leaves zeros for the next launch: each is taken by an exchange in the
+// second-level cache, word by word if it comes so.
+__device__ __forceinline__ void collect(float4& sum, float4* share, int count) {
+  uint4 w[kAtOnce], more[kAtOnce];
+#pragma unroll
+  for (int i = 0; i < kAtOnce; i++) w[i] = make_uint4(0, 0, 0, 0);
+  for (unsigned int turn = 0;; turn++) {
+    bool there = true;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; i++) more[i] = i < count && !complete(w[i]) ? sm90::take(share + i * (kOutputs / 4)) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; i++) {
+      w[i].x |= more[i].x, w[i].y |= more[i].y, w[i].z |= more[i].z, w[i].w |= more[i].w;
+      there &= i >= count || complete(w[i]);
+    }
+    if (there) break;
+    if (turn == kGiveUp) __trap();
+  }
+#pragma unroll
+  for (int i = 0; i < kAtOnce; i++)
+    if (i < count) add(sum, make_float4(__uint_as_float(w[i].x), __uint_as_float(w[i].y), __uint_as_float(w[i].z), __uint_as_float(w[i].w)));
+}
+#endif
 
 // Values of one lane: [m tile][row g or g + 8, column 2c or 2c + 1], m tiles 2 * group and 2 * group + 1 of the row block.
 template <bool kGated>
@@ -144,7 +184,7 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
   sm90::keep(codes), sm90::keep(scales), sm90::keep(x);
   for (int unit = begin; unit < end;) {
     const int row_block = unit / o.k_units, stop = min(end, (row_block + 1) * o.k_units);
-    const bool whole = unit == row_block * o.k_units && stop == (row_block + 1) * o.k_units;
+    const bool first = unit == row_block * o.k_units, whole = first && stop == (row_block + 1) * o.k_units;
     float d[2][4] = {};
 #pragma unroll 1
     for (; unit < stop; unit++) {
@@ -153,7 +193,11 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
       const uint4 q[2] = {sm90::load_16(codes + stage), sm90::load_16(codes + stage + 1024)};
       const uint4 x0 = sm90::load_16(x + stage), x1 = sm90::load_16(x + stage + 16);
       __syncwarp();
+#if NVFP4_EXCHANGE
+      if (lane == 0 && unit > begin) sm90::barrier_arrive(barrier + kStages * 8 + (stage == 0 ? (kStages - 1) * 8 : -8));
+#else
       if (lane == 0) sm90::barrier_arrive(barrier + kStages * 8);
+#endif
       stage += sizeof(Stage), barrier += 8;
       if (stage == kStages * sizeof(Stage)) stage = 0, barrier -= kStages * 8, parity ^= 1;
       uint32_t both[2];  // scales of rows g and g + 8
@@ -175,6 +219,22 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
     if (k_tile == 1) s.half_sum[group][0][lane] = v[0], s.half_sum[group][1][lane] = v[1];
     sm90::named_barrier(1, kConsumers);
     if (k_tile == 0) add(v[0], s.half_sum[group][0][lane]), add(v[1], s.half_sum[group][1][lane]);
+#if NVFP4_EXCHANGE
+    float4* share = reinterpret_cast<float4*>(o.partial) + (row_block + block) * (kOutputs / 4) + group * 64 + lane;
+    if (!first) {
+      if (k_tile == 0) __stcg(reinterpret_cast<uint4*>(share), written(v[0])), __stcg(reinterpret_cast<uint4*>(share) + 32, written(v[1]));
+    } else if (!whole) {  // the run ends here: what remains is to wait for the runs that finish this row block
+      const int others = block_of((row_block + 1) * o.k_units - 1, units, blocks) - block;
+      if (k_tile == 0) s.half_sum[group][1][lane] = v[1];
+      sm90::named_barrier(1, kConsumers);
+      if (k_tile == 1) v[0] = s.half_sum[group][1][lane];
+      for (int i = 1; i <= others; i += kAtOnce) collect(v[0], share + i * (kOutputs / 4) + k_tile * 32, min(kAtOnce, others + 1 - i));
+      if (k_tile == 1) s.half_sum[group][1][lane] = v[0];
+      sm90::named_barrier(1, kConsumers);
+      v[1] = s.half_sum[group][1][lane];
+    }
+    if (k_tile == 0 && first) store<kGated>(o, row_block, group, lane, v);
+#else
     if (!whole) {
       float4* partial = reinterpret_cast<float4*>(o.partial) + row_block * (kOutputs / 4) + group * 64 + lane;
       if (k_tile == 0) __stcg(partial + block * (kOutputs / 4), v[0]), __stcg(partial + block * (kOutputs / 4) + 32, v[1]);
@@ -193,6 +253,7 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
       }
     }
     if (k_tile == 0 && (whole || s.last)) store<kGated>(o, row_block, group, lane, v);
+#endif
     sm90::named_barrier(1, kConsumers);  // half_sum and last are free again
   }
 }
