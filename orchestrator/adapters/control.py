@@ -1,9 +1,10 @@
-"""Small HTTP calls beside the measured ones: identity, arm, tokens. Not timed, one connection each."""
+"""Small HTTP calls beside the measured ones: identity, arm, counters, tokens. Not timed."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import weakref
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,26 +20,37 @@ class ServerRefused(ServerFailed):
     """The server answered, with an error status that is not the absence of the route."""
 
 
-def ask(base_url: str, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+class Session:
+    """Connections that stay open between calls, for the calls that stand between the two requests of a pair."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, http.client.HTTPConnection] = {}
+        weakref.finalize(self, _close, self._kept)
+
+    def take(self, base_url: str) -> http.client.HTTPConnection | None:
+        return self._kept.pop(base_url, None)
+
+    def keep(self, base_url: str, connection: http.client.HTTPConnection) -> None:
+        self._kept[base_url] = connection
+
+
+def ask(base_url: str, method: str, path: str, body: Any = None, session: Session | None = None) -> tuple[int, bytes]:
     """(status, body). ServerFailed when the server does not answer at all."""
-    parts = urlsplit(base_url)
-    if parts.scheme != "http" or not parts.hostname:
-        raise UsageError(f"base URL {base_url!r}: write http://HOST:PORT")
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
-    payload = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+    kept = session.take(base_url) if session else None
+    if kept is not None:
+        try:
+            return _exchange(kept, base_url, method, path, body, session)
+        except (OSError, http.client.HTTPException):
+            pass  # closed by the server while it was idle: every call here may be repeated
     try:
-        connection.request(method, parts.path.rstrip("/") + path, payload, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        return response.status, response.read()
+        return _exchange(_connection(base_url), base_url, method, path, body, session)
     except (OSError, http.client.HTTPException) as error:
         raise ServerFailed(f"the server at {base_url} does not answer {method} {path}: {error!r}") from error
-    finally:
-        connection.close()
 
 
-def ask_json(base_url: str, method: str, path: str, body: Any = None) -> Any | None:
+def ask_json(base_url: str, method: str, path: str, body: Any = None, session: Session | None = None) -> Any | None:
     """The answer's JSON; None where the server has no such route. ServerRefused on any other refusal."""
-    status, text = ask(base_url, method, path, body)
+    status, text = ask(base_url, method, path, body, session)
     if status in _ABSENT:
         return None
     if status != 200:
@@ -60,6 +72,37 @@ def ask_metrics(base_url: str) -> dict[str, float]:
     for sample in (sample for family in families for sample in family.samples):
         totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
     return totals
+
+
+def _exchange(
+    connection: http.client.HTTPConnection, base_url: str, method: str, path: str, body: Any, session: Session | None
+) -> tuple[int, bytes]:
+    payload = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+    target = urlsplit(base_url).path.rstrip("/") + path
+    keep = False
+    try:
+        connection.request(method, target, payload, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = response.status, response.read()
+        keep = session is not None and not response.will_close
+        return answer
+    finally:
+        if keep and session is not None:
+            session.keep(base_url, connection)
+        else:
+            connection.close()
+
+
+def _connection(base_url: str) -> http.client.HTTPConnection:
+    parts = urlsplit(base_url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise UsageError(f"base URL {base_url!r}: write http://HOST:PORT")
+    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
+
+
+def _close(connections: dict[str, http.client.HTTPConnection]) -> None:
+    for connection in connections.values():
+        connection.close()
 
 
 def _message(text: bytes) -> str:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, ServerPlan
 from orchestrator.adapters.command import model_path
-from orchestrator.adapters.control import ask_json
+from orchestrator.adapters.control import Session, ask_json
 from orchestrator.adapters.face import Launch
 from orchestrator.adapters.openai import OpenAIServer
 
@@ -20,6 +20,9 @@ class Dflash2Server(OpenAIServer):
     switches = True
     strict = True
     request_fields: ClassVar[Mapping[str, Any]] = {"return_token_ids": True, "return_round_details": True}
+
+    def __init__(self) -> None:
+        self._session = Session()
 
     def launch(self, plan: ServerPlan, arms: tuple[Arm, ...], port: int, workdir: Path) -> Launch | None:
         first = arms[0]
@@ -33,17 +36,14 @@ class Dflash2Server(OpenAIServer):
         return Launch((*command, *plan.args, *first.args), {**dict(plan.env), **dict(first.env)})
 
     def select(self, base_url: str, arm: Arm) -> None:
-        wanted = {"name": arm.name, "schedules": dict(arm.schedules)}
-        for answer in (ask_json(base_url, "PUT", "/campaign/arm", wanted), ask_json(base_url, "GET", "/campaign/arm")):
-            if (
-                answer is None
-                or answer.get("name") != arm.name
-                or not _contains(answer["schedules"], wanted["schedules"])
-            ):
+        wanted: dict[str, Any] = {"name": arm.name, "schedules": dict(arm.schedules)}
+        for method, body in (("PUT", wanted), ("GET", None)):
+            answer = ask_json(base_url, method, "/campaign/arm", body, self._session)
+            if not _reads_back(answer, wanted):
                 raise ServerFailed(f"the server was told to be {wanted} and reads back {answer}")
 
     def counters(self, base_url: str) -> dict[str, int] | None:
-        answer = ask_json(base_url, "GET", "/campaign/counters")
+        answer = ask_json(base_url, "GET", "/campaign/counters", session=self._session)
         if answer is None:
             return None
         hits: dict[str, int] = {}
@@ -56,6 +56,9 @@ class Dflash2Server(OpenAIServer):
         return ask_json(base_url, "GET", "/campaign/identity") or {}
 
 
-def _contains(read_back: Any, wanted: Any) -> bool:
-    """Whether every schedule that was asked for is read back; the server may name its defaults beside them."""
-    return isinstance(read_back, dict) and wanted.items() <= read_back.items()
+def _reads_back(answer: Any, wanted: Mapping[str, Any]) -> bool:
+    """Whether the arm is the one that was asked for; the server may name its defaults beside the arm's schedules."""
+    if not isinstance(answer, dict) or answer.get("name") != wanted["name"]:
+        return False
+    schedules: dict[str, str] = answer.get("schedules", {})
+    return bool(wanted["schedules"].items() <= schedules.items())

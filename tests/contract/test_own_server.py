@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from campaigns.compare import compare
 from campaigns.errors import ServerFailed
@@ -19,12 +20,12 @@ from campaigns.plan import Arm, Fixture, PairKey, Phase, Role, Sampling, ServerP
 from campaigns.records import Exactness, Request
 from orchestrator.adapters import discover, open_adapter
 from orchestrator.client import Call, Client
-from orchestrator.identity import ROOT
+from orchestrator.identity import CONF, ROOT
 from orchestrator.observe import Context, observe
 from orchestrator.prompts import Checkpoint, token_sha256
 from orchestrator.stream import read
 
-MODEL = ROOT / "runtime" / "checkpoints" / "first"
+MODEL = ROOT / yaml.safe_load((CONF / "server" / "embedded.yaml").read_text())["model"]
 CHAT = Fixture("sum", json.dumps({"messages": [{"role": "user", "content": "What is 17 + 25?"}]}), (1,))
 ARMS = (Arm("narrow", (("projection", "columns-32"),)), Arm("wide", (("projection", "columns-128"),)))
 ADAPTER = open_adapter("dflash2")

@@ -349,6 +349,24 @@ def test_identity_is_passed_on(service: Callable[..., Service]) -> None:
     assert open_adapter("dflash2").identity(server.url) == {"server": "dflash2"}
 
 
+def test_calls_between_requests_share_a_connection(wire: Any) -> None:
+    arm = json.dumps({"name": "fast", "schedules": {"projection": "columns-64"}}).encode()
+    counters = json.dumps({"counters": []}).encode()
+
+    def answer(body: bytes) -> bytes:
+        return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+    server, adapter = (
+        wire.serve([answer(arm)], [answer(arm)], [answer(counters), wire.CLOSE], [answer(arm)]),
+        open_adapter("dflash2"),
+    )
+    adapter.select(server.url, FAST)
+    assert adapter.counters(server.url) == {}
+    assert server.num_connections == 1
+    adapter.select(server.url, FAST)  # the idle connection was closed: a new one, and no error
+    assert (server.num_connections, len(server.requests)) == (2, 5)
+
+
 # -- caches of an attached server --------------------------------------------------------------------------------------
 
 
