@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from campaigns.quantiles import Confidence, Quantile
 from campaigns.scope import Scope
-from campaigns.statistics import percent
+from campaigns.statistics import Interval, percent
 from campaigns.verdicts import Judgement, show_interval
 
 DASH = "–"
@@ -49,6 +49,10 @@ def interval(judgement: Judgement) -> str:
         low, high = judgement.pair_range or (None, None)
         return f"none; pairs {effect(low)} … {effect(high)}" if low is not None else DASH
     return f"{show_interval(judgement.interval)} ({judgement.interval.method})"
+
+
+def bounds(interval: Interval | None) -> str:
+    return DASH if interval is None else show_interval(interval)
 
 
 def floor(judgement: Judgement) -> str:

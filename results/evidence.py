@@ -6,12 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from campaigns.gates import Curve, Evidence, Result
+from campaigns.gates import Evidence, Result
 from campaigns.records import Probe
 from results.floors import family
 from results.reader import Reader
-from results.summary import Summary, summarise
-from results.tables import context_length
+from results.summary import Summary, curve_of, summarise
 
 
 def evidence(reader: Reader, subject: str, library_sha256: str = "") -> Evidence:
@@ -54,7 +53,7 @@ def _result(summary: Summary) -> Result:
         corpus=bool(summary.plan["corpus"]),
         control_is_plain=not (control["schedules"] or control["env"] or control["args"]),
         family=_build(summary.campaign.fingerprint),
-        curve=_curve(summary),
+        curve=curve_of(summary.groups),
     )
 
 
@@ -62,11 +61,3 @@ def _build(fingerprint: Mapping[str, str]) -> dict[str, str]:
     """Host, weights and the measured code; how a campaign was laid out may differ between gates."""
     free = ("server.args", "server.env", "order", "startup_mode", "sampling.")
     return {name: value for name, value in family(fingerprint).items() if not name.startswith(free)}
-
-
-def _curve(summary: Summary) -> tuple[Curve, ...]:
-    return tuple(
-        Curve(length, group.control.level_ms, group.candidate.level_ms)
-        for group in summary.groups
-        if (length := context_length(group.fixture)) and group.control.level_ms and group.candidate.level_ms
-    )

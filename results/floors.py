@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import pandas as pd
 from sqlalchemy import text
 
 from campaigns.plan import Mode
+from campaigns.scope import Series
 from campaigns.statistics import PairEffect, by_startup, startup_medians
+from results.levels import Source
 from results.reader import Reader
 
 # What an A/A campaign may have otherwise: its arms, its prompts (matched by name), and the code round the server.
@@ -37,13 +38,11 @@ def aa_medians(
     return found
 
 
-def pair_effects(admissible: pd.DataFrame, level_column: str) -> list[PairEffect]:
+def pair_effects(admissible: pd.DataFrame, source: Source) -> list[PairEffect]:
     """The effects of pairs that have a time in both arms, in the order of running."""
-    ratio = admissible[f"candidate_{level_column}"] / admissible[f"control_{level_column}"]
-    timed = admissible.assign(
-        delta=np.log(ratio.to_numpy(dtype=float)),
-        turn=admissible[["control_position", "candidate_position"]].min(axis=1),
-    )
-    timed = timed[timed.delta.notna()].sort_values(["startup", "turn"], kind="stable")
-    columns = zip(timed.startup, timed.delta, timed.control_first, strict=True)
-    return [PairEffect(int(startup), float(delta), bool(first)) for startup, delta, first in columns]
+    sides = [f"{role}_{source.level_column}" for role in ("control", "candidate")]
+    turn = admissible[["control_position", "candidate_position"]].min(axis=1)
+    timed = admissible.assign(turn=turn).dropna(subset=sides).sort_values(["startup", "turn"], kind="stable")
+    control, candidate = (Series(source.request, tuple(timed[side])) for side in sides)
+    columns = zip(timed.startup, candidate.log_ratios(control), timed.control_first, strict=True)
+    return [PairEffect(int(startup), delta, bool(first)) for startup, delta, first in columns]

@@ -7,6 +7,8 @@ both arms of a pair. Nothing is dropped by value.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +17,7 @@ import pandas as pd
 
 from campaigns.plan import Role
 from campaigns.records import Exactness, Failure, Reason
-from campaigns.statistics import PairEffect, settle_drift
+from campaigns.statistics import PairEffect, outliers, settle_drift
 from campaigns.verdicts import Context, Judgement, judge
 from results import frames
 from results.floors import pair_effects
@@ -42,6 +44,7 @@ class Group:
     candidate: ArmLevels
     settle_drift: Mapping[int, float]  # of the control, by startup
     divergences: tuple[str, ...]  # first divergence of every pair whose ids differ
+    n_outliers: int  # pairs whose effect is far from the others'; kept
     p_holm: float | None = None
 
     @property
@@ -49,6 +52,12 @@ class Group:
         if self.control.level_ms is None or self.candidate.level_ms is None:
             return None
         return self.candidate.level_ms / self.control.level_ms
+
+    @property
+    def control_drift(self) -> float | None:
+        """ln of the control's highest over its lowest startup level: the arm that nobody changed."""
+        levels = self.control.startup_levels_ms.values()
+        return math.log(max(levels) / min(levels)) if len(levels) > 1 else None
 
     @property
     def delta_ms(self) -> float | None:
@@ -85,6 +94,7 @@ def build(name: str, rows: pd.DataFrame, requests: pd.DataFrame, floor: Sequence
     source, whole = setting.source, setting.corpus or rows.empty
     admissible = rows[rows.admissible]
     control, candidate = (_side(requests, rows, role, setting) for role in (Role.CONTROL, Role.CANDIDATE))
+    effects = pair_effects(admissible, source)
     context = Context(int(setting.plan["seed"]), setting.resolution(control), tuple(floor))
     return Group(
         id=name,
@@ -93,11 +103,12 @@ def build(name: str, rows: pd.DataFrame, requests: pd.DataFrame, floor: Sequence
         n_pairs=len(rows),
         n_exact_pairs=int((rows.exactness >= setting.required).sum()),
         n_admissible_pairs=len(admissible),
-        judgement=judge(pair_effects(admissible, source.level_column), len(rows), context),
+        judgement=judge(effects, len(rows), context),
         control=control,
         candidate=candidate,
         settle_drift=_settle(admissible, source),
         divergences=tuple(_divergence(row) for row in rows[rows.divergence_index.notna()].itertuples()),
+        n_outliers=len(outliers([effect.delta_log for effect in effects])),
     )
 
 
@@ -127,9 +138,9 @@ def group_effects(reader: Reader, campaign_id: str) -> dict[str, list[PairEffect
     """The effects of a campaign's admissible pairs, by group: the short way for floors and histories."""
     requests = frames.requests(reader, campaign_id)
     pairs = excluded(frames.pairs(reader, campaign_id, requests), reader.failures(campaign_id))
-    column = source_of(frames.measured(requests)).level_column
+    source = source_of(frames.measured(requests))
     groups = grouped(pairs, json.loads(reader.campaign(campaign_id).plan_json))
-    return {name: pair_effects(rows[rows.admissible], column) for name, rows in groups.items()}
+    return {name: pair_effects(rows[rows.admissible], source) for name, rows in groups.items()}
 
 
 def grouped(pairs: pd.DataFrame, plan: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
@@ -147,6 +158,12 @@ def grouped(pairs: pd.DataFrame, plan: Mapping[str, Any]) -> dict[str, pd.DataFr
 
 def group_id(fixture: Mapping[str, Any], seed: int) -> str:
     return str(fixture["id"]) if len(fixture["seeds"]) == 1 else f"{fixture['id']} seed {seed}"
+
+
+def context_length(fixture: str) -> int:
+    """131072 of `context-131072`; 0 where the name holds no length."""
+    found = re.fullmatch(r"(?:context|ctx|len)[-_]?(\d+)", fixture)
+    return int(found.group(1)) if found else 0
 
 
 def excluded(pairs: pd.DataFrame, failures: Sequence[Failure]) -> pd.DataFrame:

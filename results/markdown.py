@@ -53,7 +53,8 @@ def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
     lists = (
         ("Excluded", _excluded(summary)),
         ("What was missing", list(summary.missing)),
-        ("Flags", [f"{flag}: {count} requests (kept)" for flag, count in sorted(summary.flags.items())]),
+        ("Flags", _flags(summary)),
+        ("Failed gates", list(summary.failed_gates)),
         ("Superseded attempts", list(summary.superseded)),
         ("First divergences", [line for group in summary.groups for line in group.divergences][:20]),
         ("Restart determinism", _determinism(summary)),
@@ -69,6 +70,13 @@ def _excluded(summary: Summary) -> list[str]:
         return [f"none of {summary.n_pairs} pairs"]
     total = f"{summary.n_excluded} of {summary.n_pairs} pairs, both arms of each"
     return [total, *(f"{reason}: {count}" for reason, count in summary.exclusions.items())]
+
+
+def _flags(summary: Summary) -> list[str]:
+    """Everything that is marked and counted all the same."""
+    lines = [f"{flag}: {count} requests (kept)" for flag, count in sorted(summary.flags.items())]
+    far = [f"{group.id}: {group.n_outliers} outlying pairs (kept)" for group in summary.groups if group.n_outliers]
+    return lines + far
 
 
 def _determinism(summary: Summary) -> list[str]:
@@ -101,7 +109,13 @@ def _method(summary: Summary) -> list[str]:
 
 def _identity(summary: Summary) -> list[str]:
     shown = {name: value for name, value in summary.campaign.fingerprint.items() if value}
-    return [f"{name}: `{value}`" for name, value in shown.items()]
+    lines = [f"{name}: `{value}`" for name, value in shown.items()]
+    libraries = {
+        (str(library.get("path", "")).rsplit("/", 1)[-1], str(library.get("sha256", "")))
+        for life in summary.lives
+        for library in life.startup.identity.get("libraries", ())
+    }
+    return lines + [f"mapped library {name}: `{sha256}`" for name, sha256 in sorted(libraries)]
 
 
 def table_markdown(table: Table) -> str:

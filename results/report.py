@@ -23,9 +23,14 @@ def render_summary(summary: Summary, reader: Reader, format: str, *, all_quantil
 
 
 def _markdown(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
-    from results.markdown import markdown
+    from results.markdown import markdown, table_markdown
 
-    return markdown(summary, reader.scores(summary.campaign.campaign_id), all_quantiles=all_quantiles)
+    text = markdown(summary, reader.scores(summary.campaign.campaign_id), all_quantiles=all_quantiles)
+    if not all_quantiles:
+        return text
+    from results.pooled import pooled_rounds
+
+    return f"{text}\n{table_markdown(pooled_rounds(summary, reader))}\n"
 
 
 def _json(summary: Summary, reader: Reader, all_quantiles: bool) -> str:

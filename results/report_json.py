@@ -62,6 +62,7 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "restart_determinism": [vars(arm) | {"differing": list(arm.differing)} for arm in summary.determinism],
         "missing": list(summary.missing),
         "flags": dict(summary.flags),
+        "failed_gates": list(summary.failed_gates),
         "failures": [
             {"utc": f.utc, "reason": f.reason.value, "message": f.message, "startup_index": f.startup}
             for f in summary.failures
@@ -122,6 +123,8 @@ def _group(group: Group, source: Source) -> dict[str, Any]:
         "level_ratio": group.level_ratio,
         "delta_ms": group.delta_ms,
         "settle_drift_pct": {str(s): _pct(d) for s, d in group.settle_drift.items()},
+        "control_drift_pct": _pct(group.control_drift),
+        "n_outliers": group.n_outliers,
         "divergences": list(group.divergences),
         "control": _arm(group.control, source),
         "candidate": _arm(group.candidate, source),

@@ -16,13 +16,14 @@ import pandas as pd
 
 from campaigns.compare import FLAGS
 from campaigns.errors import Exit, highest
+from campaigns.gates import Curve, curve_faults
 from campaigns.plan import Mode
 from campaigns.records import Campaign, CampaignStatus, Exactness, Failure
 from campaigns.statistics import PairEffect, holm, mismatch_bound
 from campaigns.verdicts import Context, Evidence, Judgement, Verdict, judge
 from results import frames
 from results.floors import aa_medians
-from results.groups import Group, Setting, build, excluded, group_effects, grouped
+from results.groups import Group, Setting, build, context_length, excluded, group_effects, grouped
 from results.health import Determinism, determinism, missing_notes
 from results.levels import Source, source_of
 from results.reader import Life, Reader
@@ -52,7 +53,7 @@ class Summary:
     failures: tuple[Failure, ...]
     missing: tuple[str, ...]
     flags: Mapping[str, int]  # flag -> measured requests
-    failed_gates: tuple[str, ...] = ()
+    failed_gates: tuple[str, ...]
 
     @property
     def evidence(self) -> Evidence:
@@ -117,7 +118,8 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         determinism=determinism(measured),
         failures=tuple(failures),
         missing=missing_notes(measured, plan, required, lives, bool(floors)),
-        flags=Counter(reason for text in measured.reasons for reason in json.loads(text) if reason in FLAGS),
+        flags=_flags(measured),
+        failed_gates=_failed_gates(groups, plan),
     )
 
 
@@ -173,6 +175,26 @@ def _n_planned(plan: Mapping[str, Any]) -> int:
 def _exclusions(pairs: pd.DataFrame) -> dict[str, int]:
     texts = pairs.reasons[~pairs.admissible]
     return dict(Counter(r for text in texts for r in dict.fromkeys(json.loads(text)) if r not in FLAGS).most_common())
+
+
+def _flags(measured: pd.DataFrame) -> Counter[str]:
+    flags = Counter(reason for text in measured.reasons for reason in json.loads(text) if reason in FLAGS)
+    throttled = int((measured.throttle_bits.fillna(0) > 0).sum())
+    return flags + Counter({"throttle bits set": throttled})
+
+
+def _failed_gates(groups: Sequence[Group], plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """The one gate that a campaign can fail by itself: the curve over context lengths, from three startups on."""
+    curve = curve_of(groups)
+    if plan["mode"] != Mode.AB.value or len(curve) < 2 or min(g.judgement.n_startups for g in groups) < 3:
+        return ()
+    return tuple(f"curve: {fault}" for fault in curve_faults(curve))
+
+
+def curve_of(groups: Sequence[Group]) -> tuple[Curve, ...]:
+    """The groups whose fixtures are context lengths, shortest first."""
+    levels = ((context_length(g.fixture), g.control.level_ms, g.candidate.level_ms) for g in groups)
+    return tuple(sorted((Curve(n, a, b) for n, a, b in levels if n and a and b), key=lambda point: point.length))
 
 
 def _superseded(requests: pd.DataFrame) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ their median, context length × figures, dataset × rates, remaining facts.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from campaigns.records import Score
 from campaigns.scorers.paired import Discordance, discordance, newest
 from campaigns.statistics import mismatch_bound
 from results import cells
-from results.groups import Group
+from results.groups import Group, context_length
 from results.levels import ArmLevels
 from results.reader import Life
 from results.summary import Summary
@@ -45,7 +44,9 @@ def _metric_rows(summary: Summary, refused_too: bool) -> list[tuple[str, Callabl
         ("level ratio", lambda g: cells.DASH if g.level_ratio is None else f"{100 * (g.level_ratio - 1):+.2f} %"),
         ("paired effect (median of startup medians)", lambda g: cells.effect(g.judgement.effect)),
         ("95 % interval around the mean of startups", lambda g: cells.interval(g.judgement)),
+        *_second_lines(summary),
         ("noise floor", lambda g: cells.floor(g.judgement)),
+        ("control drift between startups", lambda g: cells.effect(g.control_drift)),
         ("verdict", lambda g: cells.verdict(g.judgement)),
         (
             f"candidate round p50 / p90 / p99 ms ({single}; median over requests)",
@@ -65,6 +66,18 @@ def _metric_rows(summary: Summary, refused_too: bool) -> list[tuple[str, Callabl
         (f"exact pairs (E{int(summary.required_exactness)})", exact_pairs),
         ("admissible pairs", lambda g: f"{g.n_admissible_pairs}/{g.n_pairs}"),
     ]
+
+
+def _second_lines(summary: Summary) -> list[tuple[str, Callable[[Group], str]]]:
+    """Bootstrap and sign flip, from the number of startups on at which they say something."""
+    lines: list[tuple[str, Callable[[Group], str]]] = []
+    if any(group.judgement.bootstrap for group in summary.groups):
+        lines.append(("hierarchical bootstrap, 95 %", lambda g: cells.bounds(g.judgement.bootstrap)))
+    if any(group.judgement.p is not None for group in summary.groups):
+        lines.append(
+            ("sign-flip p (Holm)", lambda g: f"{cells.number(g.judgement.p, 4)} ({cells.number(g.p_holm, 4)})")
+        )
+    return lines
 
 
 def _both_arms(figure: Callable[[ArmLevels], float | None], digits: int) -> Callable[[Group], str]:
@@ -228,12 +241,6 @@ def contexts(summary: Summary) -> Table | None:
     return Table(
         "Context", header, rows, "Growth: the candidate's additional ms over the row above, and per 1024 tokens."
     )
-
-
-def context_length(fixture: str) -> int:
-    """131072 of `context-131072`; 0 where the name holds no length."""
-    found = re.fullmatch(r"(?:context|ctx|len)[-_]?(\d+)", fixture)
-    return int(found.group(1)) if found else 0
 
 
 def growth(before: tuple[int, Group] | None, now: tuple[int, Group]) -> str:
