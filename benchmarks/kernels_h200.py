@@ -16,10 +16,14 @@ from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks import timing
 from kernels.compare import rel_l2
 from kernels.operators import operator
+from kernels.projection.nvfp4 import Nvfp4Weight, padded
+from kernels.registry import Op, Schedule
 
 DEV = "cuda"
 ROWS = 8
@@ -49,6 +53,12 @@ def checked(error: float, bound: float, version: str) -> bool:
     return error <= bound
 
 
+def native(op: Op, names: list[str]) -> list[Schedule]:
+    """The CUDA schedules of an operator, those named if any are."""
+    cuda = [s for s in op.schedules if s.build and s.build.language == "cuda"]
+    return [s for s in cuda if not names or s.name in names]
+
+
 # --- projection ------------------------------------------------------------------------------------------------------
 
 # name, N, K, layers of the 27B target
@@ -59,9 +69,7 @@ PROJECTIONS = (
 CACHE_BYTES = 400e6  # weights that one replay reads at least, several times the second-level cache
 
 
-def random_weight(n: int, k: int):
-    from kernels.projection.nvfp4 import Nvfp4Weight, padded
-
+def random_weight(n: int, k: int) -> Nvfp4Weight:
     packed = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device=DEV)
     scales = (torch.rand(n, k // 16, device=DEV) * 2).to(torch.float8_e4m3fn)
     return padded(Nvfp4Weight(packed, scales, 100.0, n), 32)
@@ -69,14 +77,15 @@ def random_weight(n: int, k: int):
 
 def projection_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
     op, totals = operator("projection"), {}
-    schedules = [s for s in op.schedules if s.name.startswith("nvfp4") and (not names or s.name in names)]
+    versions = [(s.name, s.run) for s in native(op, names) if s.name.startswith("nvfp4")]
+    if not names:
+        versions += [("Triton", triton_project)]
     for name, n, k, layers in PROJECTIONS:
         size = n * k * 0.5625
         weights = [random_weight(n, k) for _ in range(max(3, math.ceil(CACHE_BYTES / size)))]
         x = torch.randn(ROWS, k, device=DEV, dtype=torch.float16)
         want = op.reference(x, weights[0])
-        peers: list[tuple[str, Callable[[Tensor, object], Tensor]]] = [(s.name, s.run) for s in schedules]
-        for version, run in peers:
+        for version, run in versions:
             error = rel_l2(run(x, weights[0]), want)
             if not checked(error, 1e-3, f"{version} {name}"):
                 continue
@@ -85,16 +94,44 @@ def projection_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
             yield Figure("projection", f"{name} ({n}, {k})", version, ms, limit_ms(size, bandwidth), error)
         del weights
         if not names:
-            dense = [torch.randn(n, k, device=DEV, dtype=torch.bfloat16) for _ in range(3)]
-            rows = torch.randn(ROWS, k, device=DEV, dtype=torch.bfloat16)
-            ms = timing.graph_ms(lambda dense=dense, rows=rows: [rows @ w.T for w in dense]) / len(dense)
+            ms = cublas_ms(n, k)
             totals["cuBLAS bf16"] = totals.get("cuBLAS bf16", 0.0) + ms * layers
             yield Figure("projection", f"{name} ({n}, {k})", "cuBLAS bf16", ms, limit_ms(n * k * 2, bandwidth), None)
-            del dense
     size = sum(n * k * 0.5625 * layers for _, n, k, layers in PROJECTIONS)
     for version, ms in totals.items():
         scale = 2 / 0.5625 if version.startswith("cuBLAS") else 1
-        yield Figure("projection", "all layers", version, ms, limit_ms(size * scale, bandwidth), None)
+        yield Figure("projection", "sum over layers", version, ms, limit_ms(size * scale, bandwidth), None)
+    yield from model_order(size, bandwidth, [s for s in native(op, names) if s.name.startswith("nvfp4-stream")])
+
+
+def triton_project(x: Tensor, weight: Nvfp4Weight) -> Tensor:
+    from benchmarks.triton_peers import nvfp4_project  # Triton comes with the device's torch
+
+    return nvfp4_project(x, weight.packed, weight.scales, weight.n, weight.global_scale)
+
+
+def cublas_ms(n: int, k: int) -> float:
+    dense = [torch.randn(n, k, device=DEV, dtype=torch.bfloat16) for _ in range(3)]
+    rows = torch.randn(ROWS, k, device=DEV, dtype=torch.bfloat16)
+    return timing.graph_ms(lambda: [rows @ w.T for w in dense]) / len(dense)
+
+
+def model_order(size: float, bandwidth: float, schedules: list[Schedule]) -> Iterator[Figure]:
+    """Every projection of a target pass, distinct weights, one graph."""
+    op = operator("projection")
+    stacks = {name: [random_weight(n, k) for _ in range(layers)] for name, n, k, layers in PROJECTIONS}
+    rows = {k: torch.randn(ROWS, k, device=DEV, dtype=torch.float16) for _, _, k, _ in PROJECTIONS}
+    order: list[Nvfp4Weight] = []
+    for layer in range(64):
+        mixers = ("qkv", "o") if layer % 4 == 3 else ("gdn_in", "gdn_out")
+        index = layer // 4 if layer % 4 == 3 else layer - layer // 4
+        order += [stacks[name][index] for name in mixers] + [stacks[name][layer] for name in ("gate_up", "down")]
+    want = op.reference(rows[order[0].k], order[0])
+    for schedule in schedules:
+        error = rel_l2(schedule.run(rows[order[0].k], order[0]), want)
+        if checked(error, 1e-3, schedule.name):
+            ms = timing.graph_ms(lambda s=schedule: [s.run(rows[w.k], w) for w in order])
+            yield Figure("projection", "model order", schedule.name, ms, limit_ms(size, bandwidth), error)
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -116,7 +153,6 @@ def attention_operands(tokens: int, q_heads: int, kv_heads: int, layers: int) ->
 
 def attention_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
     op = operator("attention")
-    schedules = [s for s in op.schedules if s.build and s.build.language == "cuda" and (not names or s.name in names)]
     for q_heads, kv_heads, lengths in ((24, 4, (1024, 8192, 32768, 131072, 261888)), (6, 1, (8192, 261888))):
         for tokens in lengths:
             layers = attention_operands(tokens, q_heads, kv_heads, LAYERS)
@@ -124,7 +160,8 @@ def attention_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
             rows = torch.arange(tokens - ROWS + 1, tokens + 1, device=DEV).int()
             want = op.reference(*layers[0], table, rows, 1 / 16)
             limit = limit_ms(2.0 * LAYERS * tokens * kv_heads * 256, bandwidth)
-            for schedule in schedules:
+            what = f"Hq{q_heads}/Hkv{kv_heads} {tokens} tokens"
+            for schedule in native(op, names):
                 error = rel_l2(schedule.run(*layers[0], table, rows, 1 / 16), want)
                 if not checked(error, 2e-3, f"{schedule.name} {tokens}"):
                     continue
@@ -132,9 +169,33 @@ def attention_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
                 used = layers[:2] if slow else layers
                 work = lambda s=schedule, u=used, t=table, r=rows: [s.run(*o, t, r, 1 / 16) for o in u]  # noqa: E731
                 ms = timing.graph_ms(work, 5 if slow else 25) * LAYERS / len(used)
-                what = f"Hq{q_heads}/Hkv{kv_heads} {tokens} tokens"
                 yield Figure("attention", what, schedule.name, ms, limit, error)
+            if not names:
+                yield from attention_peers(what, tokens, kv_heads, layers, limit)
             del layers
+
+
+def attention_peers(
+    what: str, tokens: int, kv_heads: int, layers: list[tuple[Tensor, ...]], limit: float
+) -> Iterator[Figure]:
+    """Contiguous K and V: Triton on the same E4M3 values, torch's flash attention on twice the bytes without a mask."""
+    from benchmarks.triton_peers import SplitAttention
+
+    dense = [(q, *(pages.flatten(0, 1)[:tokens] for pages in (k, v))) for q, k, v in layers]
+    peer = SplitAttention(dense[0][0].shape[1], kv_heads)
+    table = torch.arange(layers[0][1].shape[0], device=DEV).int()
+    rows = torch.arange(tokens - ROWS + 1, tokens + 1, device=DEV).int()
+    want = operator("attention").reference(*layers[0], table, rows, 1 / 16)
+    error = rel_l2(peer.run(*dense[0]), want)
+    if checked(error, 2e-3, f"Triton {tokens}"):
+        ms = timing.graph_ms(lambda: [peer.run(*operands) for operands in dense])
+        yield Figure("attention", what, "Triton", ms, limit, error)
+    q, k, v = (operand.to(torch.bfloat16) for operand in dense[0])
+    folded = q.view(ROWS, kv_heads, -1, 256).transpose(0, 1).reshape(1, kv_heads, -1, 256)
+    keys, values = (operand.transpose(0, 1)[None].contiguous() for operand in (k, v))
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        ms = timing.graph_ms(lambda: scaled_dot_product_attention(folded, keys, values)) * LAYERS
+    yield Figure("attention", what, "torch flash, bf16, no mask", ms, 2 * limit, None)
 
 
 # --- GDN -------------------------------------------------------------------------------------------------------------
@@ -158,9 +219,7 @@ def gdn_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
         pool = torch.randn(8, heads, 128, 128, device=DEV)
         made.append((layer, State(window, pool, table, torch.full((1,), 3, device=DEV, dtype=torch.int32))))
     limit = limit_ms(layers * 9.0 * heads * 128 * 128 * 4, bandwidth)
-    for schedule in op.schedules:
-        if not schedule.build or schedule.build.language != "cuda" or (names and schedule.name not in names):
-            continue
+    for schedule in native(op, names):
         layer, state = made[0]
         want = op.reference(qkv[:, :channels], a, b, layer, state)
         out = schedule.run(qkv[:, :channels], a, b, layer, state)
@@ -184,7 +243,7 @@ def selection_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
         ms = timing.graph_ms(lambda: [run(logits) for logits in buffers]) / len(buffers)
         return Figure("selection", what, version, ms, limit, 0.0)
 
-    for schedule in (s for s in op.schedules if s.build and s.build.language == "cuda"):
+    for schedule in native(op, names):
         got = schedule.run(buffers[0], k)
         if checked(0.0 if torch.equal(got.ids, want.ids) else math.inf, 0.0, schedule.name):
             yield timed(schedule.name, lambda logits, s=schedule: s.run(logits, k))
