@@ -24,6 +24,7 @@ from runtime.models.steps import Memory
 from runtime.models.target import Target
 from runtime.models.weights import read_draft, read_target
 from runtime.operators import Operators
+from runtime.parallel import Group, ShardedWeights, parallelise, shard_config
 from runtime.round import Decoder
 from runtime.sequence import Finish, GenerateRequest, Generation, Prefill, RoundRecord
 from runtime.state import StatePool
@@ -50,17 +51,24 @@ class EngineOptions:
     cuda_graphs: bool = True
     rank: int = 0
     world_size: int = 1
+    rendezvous: str | None = None
 
 
 class Engine:
     """`max_model_len` tokens of prompt and answer; `block_size` rows a round; `routes` choose the schedules."""
 
     def __init__(
-        self, decoder: Decoder, options: EngineOptions, max_model_len: int, kv_cache_dtype: str, eos: tuple[int, ...]
+        self,
+        decoder: Decoder,
+        options: EngineOptions,
+        max_model_len: int,
+        kv_cache_dtype: str,
+        eos: tuple[int, ...],
+        group: Group | None = None,
     ) -> None:
         self.decoder, self.options, self.max_model_len = decoder, options, max_model_len
         self.kv_cache_dtype, self.dtype, self.eos_ids = kv_cache_dtype, options.dtype, eos
-        self.routes = decoder.operators.routes
+        self.routes, self.group = decoder.operators.routes, group
         self.block_size = decoder.drafter.config.block_size if decoder.drafter else 1
 
     @property
@@ -71,13 +79,16 @@ class Engine:
     def load(cls, model_dir: Path, options: EngineOptions | None = None) -> "Engine":
         """Read `model_dir` (Hugging Face layout, drafter under `drafter/` if there is one) onto the device."""
         options, model_dir = options or EngineOptions(), Path(model_dir)
-        target_config = TargetConfig.from_hf(read_json(model_dir / "config.json"))
+        whole_config = TargetConfig.from_hf(read_json(model_dir / "config.json"))
+        target_config = shard_config(whole_config, options.world_size)
         draft_dir = model_dir / "drafter"
         draft_config = DraftConfig.from_hf(read_json(draft_dir / "config.json")) if draft_dir.is_dir() else None
         shape = EngineShape.of(target_config, draft_config, options)
         shape.check_memory()
         device, dtype = shape.device, shape.dtype
-        target_weights = read_target(model_dir, target_config, device, dtype, options.keep_nvfp4)
+        target_weights = read_target(model_dir, whole_config, device, dtype, options.keep_nvfp4)
+        if options.world_size > 1:
+            target_weights = ShardedWeights(target_weights, whole_config, options.rank, options.world_size)
         draft_weights = read_draft(draft_dir, draft_config, device, dtype) if draft_config else None
         eos = eos_token_ids(model_dir, target_config)
         return cls.assemble(shape, target_weights, draft_weights, eos)
@@ -88,17 +99,20 @@ class Engine:
         operators = Operators(Routes(shape.options.rank))
         aux = shape.draft.target_layer_ids if shape.draft else ()
         target = Target(shape.target, target_weights, operators, aux)
+        group = _join(shape)
+        if group is not None:
+            parallelise(target, group, operators)
         drafter, draft_cache = None, None
         if shape.draft:
             drafter = Drafter(shape.draft, draft_weights, target.embedding, target.head, operators)
             draft_cache = DraftCache(shape.draft, shape.capacity, shape.dtype, shape.device)
         cache = PagedCache(shape.target, shape.capacity, shape.page_size, shape.cache_dtype, shape.device)
         memory = Memory(cache, StatePool(shape.target, shape.device, shape.dtype, ROWS))
-        graphs = Graphs(operators, shape.options.cuda_graphs and shape.device.type == "cuda")
+        graphs = Graphs(operators, shape.options.cuda_graphs and shape.device.type == "cuda" and group is None)
         decoder = Decoder(
             target, drafter, memory, draft_cache, operators, shape.prefill_chunk, graphs, shape.options.context_pipeline
         )
-        return cls(decoder, shape.options, shape.capacity, shape.kv_cache_dtype, eos)
+        return cls(decoder, shape.options, shape.capacity, shape.kv_cache_dtype, eos, group)
 
     def generate(self, request: GenerateRequest) -> Iterator[Prefill | RoundRecord | Finish]:
         """Events of one request. Raises RuntimeFault; the engine stays usable."""
@@ -168,6 +182,14 @@ class EngineShape:
         capacity.check(parts, capacity.available_bytes(self.device), self.capacity)
 
 
+def _join(shape: EngineShape) -> Group | None:
+    options = shape.options
+    if options.world_size == 1:
+        return None
+    assert options.rendezvous is not None, "checked before"
+    return Group(options.rank, options.world_size, shape.device, options.rendezvous)
+
+
 def _refuse(options: EngineOptions, target: TargetConfig, draft: DraftConfig | None) -> None:
     if options.dtype not in DTYPES:
         raise ModelError(f"dtype {options.dtype!r} is unknown; choose from {', '.join(DTYPES)}")
@@ -175,8 +197,8 @@ def _refuse(options: EngineOptions, target: TargetConfig, draft: DraftConfig | N
         raise ModelError(f"kv_cache_dtype {options.kv_cache_dtype!r} is unknown; choose from {', '.join(CACHE_DTYPES)}")
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         raise ModelError(f"device {options.device!r} was asked for and torch sees no CUDA device; use --device cpu")
-    if options.world_size != 1:
-        raise ModelError(f"tensor-parallel size {options.world_size} is not served; use 1")
+    if options.world_size > 1 and (options.keep_nvfp4 or options.rendezvous is None):
+        raise ModelError("tensor-parallel ranks need a rendezvous file and dequantised weights")
     limit = options.max_model_len
     if limit is not None and not 2 <= limit <= target.max_position_embeddings:
         raise ModelError(

@@ -14,6 +14,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -90,6 +91,7 @@ class EngineClient:
         self._dead: str | None = None
         self._closing = False
         self._all_ready = asyncio.Event()
+        self._meeting: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def ready(self) -> bool:
@@ -116,9 +118,17 @@ class EngineClient:
     async def start(self, arguments: list[str], environment: Mapping[str, str]) -> None:
         """Start one worker per rank; returns before they are ready."""
         for rank in range(self._world_size):
-            worker = await _start_worker(rank, self._world_size, arguments, environment)
+            worker = await _start_worker(rank, self._world_size, [*arguments, *self._rendezvous()], environment)
             self.workers.append(worker)
             self._readers.append(asyncio.create_task(self._read(worker)))
+
+    def _rendezvous(self) -> list[str]:
+        """Ranks find each other through a file that is theirs alone."""
+        if self._world_size == 1:
+            return []
+        if self._meeting is None:
+            self._meeting = tempfile.TemporaryDirectory(prefix="dflash2-ranks-")
+        return [f"--rendezvous={self._meeting.name}/store"]
 
     async def close(self) -> None:
         """End every worker: closed sockets first, then TERM, then KILL."""
@@ -131,6 +141,8 @@ class EngineClient:
             for worker in self.workers:
                 end(worker.process)
         await self._all_ended(_STOP_SECONDS)
+        if self._meeting is not None:
+            self._meeting.cleanup()
         for task in self._readers:
             task.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)

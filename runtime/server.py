@@ -36,6 +36,7 @@ class ServerOptions:
     dtype: str
     kv_cache_dtype: str | None
     threads: int
+    audit_ranks: bool
     max_waiting: int
     max_body_bytes: int
     api_key: str | None
@@ -43,6 +44,8 @@ class ServerOptions:
     def worker_arguments(self) -> list[str]:
         arguments = [f"--model={self.model}", f"--device={self.device}", f"--dtype={self.dtype}"]
         arguments += [f"--threads={self.threads}"]
+        if self.audit_ranks:
+            arguments.append("--audit-ranks")
         if self.max_model_len is not None:
             arguments.append(f"--max-model-len={self.max_model_len}")
         if self.kv_cache_dtype is not None:
@@ -50,8 +53,9 @@ class ServerOptions:
         return arguments
 
     def worker_environment(self) -> dict[str, str]:
-        """Torch reads its thread count when it loads, so a worker's environment states it too."""
-        return {**os.environ, "OMP_NUM_THREADS": str(self.threads), "PYTHONUNBUFFERED": "1"}
+        """Torch reads its thread count when it loads, so a worker's environment states it too. Ranks share one host."""
+        own = {"OMP_NUM_THREADS": str(self.threads), "PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        return {**os.environ, **own}
 
 
 def parse_options(arguments: list[str] | None = None) -> ServerOptions:
@@ -66,6 +70,7 @@ def parse_options(arguments: list[str] | None = None) -> ServerOptions:
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
     parser.add_argument("--kv-cache-dtype", help="default: the engine's choice for the dtype")
     parser.add_argument("--threads", type=_positive, default=1, help="CPU threads per engine process")
+    parser.add_argument("--audit-ranks", action="store_true", help="compare every sampled token among the ranks")
     parser.add_argument("--max-waiting", type=_positive, default=64, help="queued requests before 429")
     parser.add_argument("--max-body-bytes", type=_positive, default=4 << 20)
     parser.add_argument("--api-key-file", type=Path, help="file whose only line clients must send as bearer key")

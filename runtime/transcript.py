@@ -124,8 +124,10 @@ class Transcript:
             calls[self._num_calls - 1] = ""
 
     def _turn(self, token_id: int) -> str | None:
-        """The channel that this token opens, if it is a marker."""
+        """The channel that this token opens, if it is a marker. Reasoning that writes of a call makes none."""
         markers = self._markers
+        if self._channel == "reasoning" and token_id != markers.think_end:
+            return None
         return {
             markers.think_start: "reasoning",
             markers.think_end: "content",

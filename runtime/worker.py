@@ -56,6 +56,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--dtype", required=True)
     parser.add_argument("--max-model-len", type=int)
     parser.add_argument("--kv-cache-dtype")
+    parser.add_argument("--rendezvous")
+    parser.add_argument("--audit-ranks", action="store_true")
     return parser.parse_args()
 
 
@@ -77,22 +79,30 @@ def _load(options: argparse.Namespace, channel: Channel) -> Worker:
         options.model,
         EngineOptions(
             max_model_len=options.max_model_len,
-            device=options.device,
+            device=f"cuda:{options.rank}" if options.device == "cuda" else options.device,
             dtype=options.dtype,
             kv_cache_dtype=options.kv_cache_dtype,
             rank=options.rank,
             world_size=options.world_size,
+            rendezvous=options.rendezvous,
         ),
     )
     vocab_size = engine.decoder.target.config.vocab_size
-    return Worker(engine, channel, GrammarTokenizer(options.model, vocab_size, engine.eos_ids))
+    grammars = GrammarTokenizer(options.model, vocab_size, engine.eos_ids)
+    return Worker(engine, channel, grammars, options.audit_ranks)
+
+
+class RankMismatch(Exception):
+    """A broken invariant: the process ends, and with it the server."""
 
 
 class Worker:
     """The loop of one rank: one order at a time, and between rounds whatever else has arrived."""
 
-    def __init__(self, engine: Any, channel: Channel, grammars: GrammarTokenizer) -> None:
+    def __init__(self, engine: Any, channel: Channel, grammars: GrammarTokenizer, audit_ranks: bool) -> None:
         self._engine = engine
+        self._group = engine.group
+        self._audit_ranks = audit_ranks and engine.group is not None
         self._channel = channel
         self._grammars = grammars
 
@@ -127,7 +137,7 @@ class Worker:
 
     def _generate(self, job: int, order: Generation) -> None:
         try:
-            for step in self._steps(order, cancelled=lambda: self._cancelled(job)):
+            for step in self._steps(order, cancelled=lambda: self._agreed(self._cancelled(job))):
                 self._channel.send({"event": "step", "job": job, "step": step.to_json()})
         except RuntimeFault as error:
             self._channel.send({"event": "failed", "job": job, "message": str(error)})
@@ -139,8 +149,17 @@ class Worker:
         num_tokens = 0
         for event in self._engine.generate(engine_request(order, cancelled, self._gate(order))):
             if hasattr(event, "token_ids"):
+                self._audit(event.token_ids)
                 num_tokens += len(event.token_ids)
                 yield as_step(event, _finish_reason(order, event.token_ids, num_tokens))
+
+    def _agreed(self, cancelled: bool) -> bool:
+        """Ranks hear of a cancellation at different rounds; they stop at the one where rank 0 has heard of it."""
+        return cancelled if self._group is None else self._group.agree(cancelled)
+
+    def _audit(self, token_ids: Sequence[int]) -> None:
+        if self._audit_ranks and not self._group.same(tuple(token_ids)):
+            raise RankMismatch(f"ranks sampled different tokens; this one has {list(token_ids)}")
 
     def _gate(self, order: Generation) -> Any:
         from runtime.gate import GrammarGate

@@ -1,0 +1,48 @@
+"""How the embedded checkpoint answers the embedded corpus: natural ends and accepted drafts, dataset by dataset.
+
+    python benchmarks/nano_corpus.py http://127.0.0.1:8000 [SEED]
+
+Speaks to a running server, as a campaign does, and prints a Markdown table. Answers are not scored here: `campaign`
+does that.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.request
+from collections import defaultdict
+from typing import Any
+
+from campaigns.corpora.embedded import embedded
+
+SAMPLING = {"temperature": 1.0, "top_k": 20, "top_p": 0.95, "return_round_details": True}
+
+
+def main() -> None:
+    base, seed = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    answers: dict[str, list[Any]] = defaultdict(list)
+    for case in embedded().cases:
+        body = json.loads(case.body()) | SAMPLING | {"seed": seed}
+        answers[case.dataset].append(ask(base + "/v1/chat/completions", body))
+    print("| dataset | answers | natural end | tokens | rounds | accepted per round |\n|---|---:|---:|---:|---:|---:|")
+    for dataset, replies in answers.items():
+        print_row(dataset, replies)
+    print_row("all", [reply for replies in answers.values() for reply in replies])
+
+
+def ask(url: str, body: dict[str, Any]) -> Any:
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())) as response:
+        return json.load(response)
+
+
+def print_row(name: str, replies: list[Any]) -> None:
+    rounds = [r for reply in replies for r in reply["metrics"]["rounds"] if r["kind"] == "spec"]
+    ended = sum(reply["choices"][0]["finish_reason"] != "length" for reply in replies)
+    tokens = sum(reply["usage"]["completion_tokens"] for reply in replies) / len(replies)
+    accepted = sum(r["accepted"] for r in rounds) / max(1, len(rounds))
+    print(f"| {name} | {len(replies)} | {ended} | {tokens:.0f} | {len(rounds)} | {accepted:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Tensor parallel on the CPU: more ranks, the same greedy tokens; one answer, one death."""
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+QUESTION = "Hugo fills 4 boxes with 9 coins each. Ida takes 6 coins away. How many coins are left?"
+GREEDY = {"temperature": 0.0, "max_tokens": 60, "ignore_eos": True, "return_token_ids": True}
+SHORT = "--max-model-len=256"
+
+
+def greedy(server: Any) -> list[int]:
+    body = {"messages": [{"role": "user", "content": QUESTION}], **GREEDY}
+    reply = server.ask("POST", "/v1/chat/completions", body)
+    assert reply.status == 200, server.log.read_text()
+    return reply.json["choices"][0]["token_ids"]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_greedy_tokens_of_one_rank(server: Any, start: Any, size: int) -> None:
+    with start(f"--tensor-parallel-size={size}", "--audit-ranks", SHORT) as parallel:
+        assert greedy(parallel) == greedy(server)
+        identity = parallel.ask("GET", "/campaign/identity").json
+        assert [p["rank"] for p in identity["processes"]] == [None, *range(size)]
+        assert {row["rank"] for row in identity["libraries"]} == set(range(size))
+        assert identity["tensor_parallel_size"] == size
+        assert parallel.ask("PUT", "/campaign/arm", {"name": "x", "schedules": {"projection": "columns-32"}}).status == 200
+        assert greedy(parallel) == greedy(server)
+        counters = parallel.ask("GET", "/campaign/counters").json["counters"]
+        hits = {row["rank"]: row["hits"] for row in counters if row["schedule"] == "columns-32"}
+        assert set(hits) == set(range(size)) and len(set(hits.values())) == 1
+
+
+def test_ranks_stop_at_the_same_round_and_go_on(start: Any) -> None:
+    """A client that leaves is heard of by each rank on its own; they must agree on the round."""
+    with start("--tensor-parallel-size=2", "--audit-ranks", SHORT) as parallel:
+        expected = greedy(parallel)
+        for _ in range(3):
+            events = parallel.events("/v1/completions", prompt="a b", max_tokens=200, ignore_eos=True)
+            next(events)
+            events.close()
+        assert greedy(parallel) == expected
+
+
+def test_a_dead_rank_fails_the_request_and_the_server(start: Any) -> None:
+    with start("--tensor-parallel-size=2", SHORT) as parallel:
+        events = parallel.events("/v1/completions", prompt="a b", max_tokens=200, ignore_eos=True)
+        next(events)
+        pids = parallel.worker_pids
+        os.kill(pids[1], signal.SIGKILL)
+        said = list(events)
+        assert "error" in said[-2] and said[-1] == "[DONE]"
+        assert parallel.process.wait(timeout=30) == 1
+
+
+def test_a_size_that_does_not_divide_is_refused(start: Any) -> None:
+    with start("--tensor-parallel-size=3", SHORT, wait=False) as parallel:
+        assert parallel.process.wait(timeout=90) == 1
+        assert "does not divide" in parallel.log.read_text()
