@@ -170,3 +170,26 @@ def test_target_noise_is_keyed_by_the_tokens_own_position(accepted: int) -> None
     assert (verdict.accepted == accepted).all()
     expected = draw(ALL.expand(200, VOCAB), law[:, 2], noise.TARGET, seed[:, None], (start + 1 + accepted)[:, None])
     assert torch.equal(verdict.token, expected) and len(verdict.token.unique()) == 4
+
+
+def drafted(tokens: list[int]) -> Proposal:
+    """A proposal of one request whose drafts had q = 0.25 among four candidates."""
+    ids = torch.stack([torch.tensor([token, 90, 91, 92]) for token in tokens])
+    return Proposal(torch.tensor([tokens]), ids[None], torch.full((1, len(tokens), 4), 0.25, dtype=torch.float64))
+
+
+def test_a_weak_match_is_used_only_behind_agreeing_drafts() -> None:
+    history = [5, 6, 7, 8, 9, 10, 1, 5, 6]
+    agreeing = lookup.augment(drafted([7, 8, 30, 31]), history)
+    assert agreeing.tokens.tolist() == [[7, 8, 9, 10]]
+    assert agreeing.q[0, :2].tolist() == [[0.25] * 4] * 2 and agreeing.q[0, 2:].tolist() == [[1.0, 0, 0, 0]] * 2
+    for tokens in ([7, 40, 30, 31], [40, 8, 30, 31]):
+        other = lookup.augment(drafted(tokens), history)
+        assert other.tokens.tolist() == [tokens] and torch.equal(other.q, drafted(tokens).q)
+
+
+def test_a_strong_match_replaces_every_draft_and_a_stray_token_none() -> None:
+    history = [*range(20, 30), 1, 2, 3, 4, 0, *range(20, 30)]
+    strong = lookup.augment(drafted([40, 41, 42, 43]), history)
+    assert strong.tokens.tolist() == [[1, 2, 3, 4]] and strong.q[..., 0].tolist() == [[1.0] * 4]
+    assert lookup.augment(drafted([40, 41]), [3, 4, 5, 3]).tokens.tolist() == [[40, 41]]
