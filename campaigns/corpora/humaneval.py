@@ -14,7 +14,7 @@ from campaigns.corpora.source import Source
 from campaigns.corpora.templates import render
 from campaigns.errors import UsageError
 
-LIMITS = {"cpu_s": 60.0, "wall_s": 180.0}
+LIMITS = {"cpu_s": 60.0, "wall_s": 300.0}
 # HumanEval+ v0.1.10 writes `_poly(*candidate(*inp), inp)` there: a TypeError for every right answer.
 DEFECTIVE_PLUS = {"HumanEval/32": "the EvalPlus test of this task raises TypeError for every answer"}
 

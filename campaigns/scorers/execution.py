@@ -11,7 +11,7 @@ from typing import Any, Protocol
 class Limits:
     cpu_s: float = 10.0  # of one program: a whole set of asserts, or one run on standard input
     wall_s: float = 60.0  # of a whole set
-    memory_bytes: int = 1 << 30  # address space of a process, and resident memory of all together
+    memory_bytes: int = 2 << 30  # address space of a process, and resident memory of all together
     file_bytes: int = 32 << 20
     folder_bytes: int = 64 << 20
     processes: int = 64  # threads count, too
