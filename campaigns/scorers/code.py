@@ -20,6 +20,7 @@ _FENCE = re.compile(
 # LiveCodeBench's own codes: wrong answer, time limit, run-time error; 1 is a pass
 _CODES = {"passed": 1, "failed": -2, "timeout": -3}
 _RUN_TIME_ERROR = -4
+_NAMED_ALONE = ("livecodebench", "livecodebench-public", "leetcodedataset")  # names that say whose tests they are
 
 
 def score_code(case: Case, answer: Answer, run: Executor) -> list[Verdict]:
@@ -28,7 +29,7 @@ def score_code(case: Case, answer: Answer, run: Executor) -> list[Verdict]:
 
 
 def _score_set(case: Case, tests: TestSet, answer: Answer, run: Executor) -> Verdict:
-    scorer = f"{case.dataset}/{tests.name}"
+    scorer = tests.name if tests.name in _NAMED_ALONE else f"{case.dataset}/{tests.name}"
     if tests.ineligible:
         return Verdict(scorer, Judged.INELIGIBLE, {"reason": tests.ineligible})
     if answer.capped:

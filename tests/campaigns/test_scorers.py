@@ -176,6 +176,19 @@ def test_code_is_taken_from_its_block(text: str, code: str) -> None:
     assert extract_code(text, ["f"]) == code
 
 
+@pytest.mark.parametrize(
+    ("tests", "scorer"),
+    [
+        ("original", "x/original"),
+        ("livecodebench-public", "livecodebench-public"),
+        ("leetcodedataset", "leetcodedataset"),
+    ],
+)
+def test_tests_that_are_not_the_official_ones_name_the_score(tests: str, scorer: str) -> None:
+    one = case(tests=(TestSet(tests, SET.program),))
+    assert score_code(one, Answer("x = 1"), lambda job: outcome("passed"))[0].scorer == scorer
+
+
 def test_a_bare_continuation_is_completed_by_its_prompt() -> None:
     program = {**SET.program, "prelude": 'def f(x):\n    """Doc."""\n'}
     jobs: list[Job] = []

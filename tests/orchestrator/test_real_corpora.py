@@ -194,8 +194,8 @@ def test_all_leetcode_references_pass_their_hidden_and_public_tests(box: Sandbox
     counts = Counter((verdict.scorer, verdict.outcome) for verdict in verdicts)
     print(counts)
     assert counts == {
-        ("livecodebench/livecodebench-public", Judged.PASSED): 60,
-        ("livecodebench/leetcodedataset", Judged.PASSED): 60,
+        ("livecodebench-public", Judged.PASSED): 60,
+        ("leetcodedataset", Judged.PASSED): 60,
     }, [v for v in verdicts if v.outcome is not Judged.PASSED]
 
 
