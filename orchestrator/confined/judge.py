@@ -74,7 +74,7 @@ def _one_program(bench: Bench, text: str, given: str) -> Ended:
     with _memory_file(given) as stdin, _memory_file(text) as code:
         entry, pipe = _PROGRAM.format(fd=code.fileno()), subprocess.PIPE
         running = bench.interpreter.start(entry, stdin=stdin, stdout=pipe, stderr=pipe, pass_fds=(code.fileno(),))
-        patience_s = 2.0 * bench.interpreter.cpu_s + 5.0  # a busy host stretches wall time, not CPU time
+        patience_s = 5.0 * bench.interpreter.cpu_s + 10.0  # a busy host stretches wall time, not CPU time
         return running.watch(min(bench.deadline, time.monotonic() + patience_s), bench.output_bytes)
 
 
