@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import importlib.metadata
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
@@ -24,7 +25,8 @@ from runtime.engine_client import EngineBusy, EngineDead, EngineRefused, QueueFu
 from runtime.http_errors import ApiError, bad
 from runtime.http_requests import ModelCard, Order, chat_order, completion_order, tokens_to_count
 from runtime.metrics import ServerMetrics
-from runtime.service import Run, Service
+from runtime.openapi import description
+from runtime.service import DISTRIBUTION, Run, Service
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -48,6 +50,7 @@ class Routes:
         return [
             Route("/health", self.health, methods=get),
             Route("/metrics", self.metrics, methods=get),
+            Route("/openapi.json", self.openapi, methods=get),
             Route("/v1/models", self.models, methods=get),
             Route("/v1/models/{name:path}", self.model, methods=get),
             Route("/v1/completions", self.completions, methods=post),
@@ -66,6 +69,9 @@ class Routes:
 
     async def metrics(self, request: Request) -> Response:
         return Response(self._metrics().render(), headers={"Content-Type": _METRICS_TYPE})
+
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse(description(importlib.metadata.version(DISTRIBUTION)))
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [_model(self._card())]})

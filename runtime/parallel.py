@@ -1,7 +1,7 @@
 """Tensor parallel: one process per rank, the same decoder with a share of every head, channel and vocabulary row.
 
 Column-parallel weights are cut by output rows, row-parallel ones by input columns; a row-parallel product is summed
-over the ranks in rank order in FP32, so that every rank holds the same bits. The head is cut by vocabulary and its logits
+over the ranks in rank order in FP32, so that every rank holds the same bits. The head is cut by vocabulary; its logits
 are gathered in rank order, which is the dense order. Embedding and drafter are whole on every rank. What every rank
 computes from the same bits is the same, so no token has to be sent; `Group.agree` carries what only one rank can know.
 

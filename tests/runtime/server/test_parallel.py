@@ -18,7 +18,7 @@ def greedy(server: Any) -> list[int]:
     return reply.json["choices"][0]["token_ids"]
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.acceptance)])
 def test_greedy_tokens_of_one_rank(server: Any, start: Any, size: int) -> None:
     with start(f"--tensor-parallel-size={size}", "--audit-ranks", SHORT) as parallel:
         assert greedy(parallel) == greedy(server)
@@ -26,7 +26,9 @@ def test_greedy_tokens_of_one_rank(server: Any, start: Any, size: int) -> None:
         assert [p["rank"] for p in identity["processes"]] == [None, *range(size)]
         assert {row["rank"] for row in identity["libraries"]} == set(range(size))
         assert identity["tensor_parallel_size"] == size
-        assert parallel.ask("PUT", "/campaign/arm", {"name": "x", "schedules": {"projection": "columns-32"}}).status == 200
+        assert (
+            parallel.ask("PUT", "/campaign/arm", {"name": "x", "schedules": {"projection": "columns-32"}}).status == 200
+        )
         assert greedy(parallel) == greedy(server)
         counters = parallel.ask("GET", "/campaign/counters").json["counters"]
         hits = {row["rank"]: row["hits"] for row in counters if row["schedule"] == "columns-32"}

@@ -1,0 +1,100 @@
+"""The OpenAPI description that the server gives of itself at `/openapi.json`.
+
+It says what bodies may hold; what they must mean is checked in `http_requests`. Knows no running server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+
+def _object(properties: Schema, required: tuple[str, ...] = ()) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _between(kind: str, low: float, high: float) -> Schema:
+    return {"type": kind, "minimum": low, "maximum": high}
+
+
+STRING, BOOLEAN, IDS = {"type": "string"}, {"type": "boolean"}, _array({"type": "integer", "minimum": 0})
+STRINGS = {"oneOf": [STRING, _array({"type": "string", "minLength": 1})]}
+FUNCTION = _object({"name": STRING, "description": STRING, "parameters": {"type": "object"}}, ("name",))
+TOOL = _object({"type": {"const": "function"}, "function": FUNCTION}, ("type", "function"))
+ROLES = {"enum": ["system", "developer", "user", "assistant", "tool"]}
+MESSAGE = _object({"role": ROLES, "content": STRING, "tool_calls": _array({"type": "object"})}, ("role",))
+MESSAGES = {**_array(MESSAGE), "minItems": 1}
+FORMAT = _object(
+    {"type": {"enum": ["text", "json_object", "json_schema"]}, "json_schema": {"type": "object"}}, ("type",)
+)
+CHOICE = {"oneOf": [{"enum": ["none", "auto", "required"]}, TOOL]}
+GENERATION: Schema = {
+    "model": STRING,
+    "max_tokens": _between("integer", 1, 1 << 18),
+    "temperature": _between("number", 0, 2),
+    "top_k": {"type": "integer", "minimum": -1},
+    "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    "min_p": _between("number", 0, 1),
+    "seed": _between("integer", -(1 << 63), (1 << 63) - 1),
+    "stop": STRINGS,
+    "stop_token_ids": IDS,
+    "ignore_eos": BOOLEAN,
+    "stream": BOOLEAN,
+    "stream_options": _object({"include_usage": BOOLEAN}),
+    "return_token_ids": BOOLEAN,
+    "return_round_details": BOOLEAN,
+}
+TEMPLATED: Schema = {"messages": MESSAGES, "tools": _array(TOOL), "chat_template_kwargs": {"type": "object"}}
+CHAT: Schema = {
+    **GENERATION,
+    **TEMPLATED,
+    "max_completion_tokens": _between("integer", 1, 1 << 18),
+    "tool_choice": CHOICE,
+    "parallel_tool_calls": BOOLEAN,
+    "response_format": FORMAT,
+}
+ERROR = _object(
+    {
+        "error": _object(
+            {"message": STRING, "type": STRING, "param": {}, "code": {}}, ("message", "type", "param", "code")
+        )
+    },
+    ("error",),
+)
+ARM = _object({"name": STRING, "schedules": {"type": "object", "additionalProperties": STRING}}, ("name", "schedules"))
+PROMPT = {"oneOf": [STRING, IDS]}
+
+# path, method, summary, body
+_ROUTES: tuple[tuple[str, str, str, Schema | None], ...] = (
+    ("/v1/completions", "post", "Continue a prompt", _object({**GENERATION, "prompt": PROMPT}, ("prompt",))),
+    ("/v1/chat/completions", "post", "Answer a conversation", _object(CHAT, ("messages",))),
+    ("/v1/models", "get", "The served model", None),
+    ("/tokenize", "post", "Text or a conversation to ids", _object({"prompt": STRING, **TEMPLATED})),
+    ("/detokenize", "post", "Ids to text", _object({"tokens": IDS}, ("tokens",))),
+    ("/health", "get", "200 once a request can be served", None),
+    ("/metrics", "get", "Prometheus metrics", None),
+    ("/campaign/identity", "get", "Hashes, mapped libraries, processes", None),
+    ("/campaign/arm", "get", "The selected schedules", None),
+    ("/campaign/arm", "put", "Select schedules", ARM),
+    ("/campaign/counters", "get", "Runs of each schedule since start", None),
+)
+
+
+def description(version: str) -> Schema:
+    paths: dict[str, Schema] = {}
+    for path, method, summary, body in _ROUTES:
+        paths.setdefault(path, {})[method] = _operation(summary, body)
+    return {"openapi": "3.1.0", "info": {"title": "DFlash2 server", "version": version}, "paths": paths}
+
+
+def _operation(summary: str, body: Schema | None) -> Schema:
+    refusal = {"description": "refused", "content": {"application/json": {"schema": ERROR}}}
+    operation: Schema = {"summary": summary, "responses": {"200": {"description": "done"}, "4XX": refusal}}
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return operation
