@@ -166,11 +166,13 @@ def _client_counts_rounds(reply: Reply, steps: int | None) -> bool:
     """Whether each chunk after the first is one round, as far as anyone can tell.
 
     The engine's own count decides, be it a list of rounds or a counter. Without one, more chunks than tokens prove that
-    a chunk is not a round; fewer chunks than rounds go unseen.
+    a chunk is not a round, and so do chunks that all came at once; fewer chunks than rounds go unseen.
     """
     num_client = len(reply.chunks) - 1
     if reply.engine is not None and reply.engine.rounds is not None:
         return num_client == len(reply.engine.rounds)
+    if num_client > 0 and not _takes_time(reply):
+        return False
     if steps is not None:
         return num_client == steps
     limit = reply.usage.completion_tokens if reply.usage else None
@@ -196,11 +198,19 @@ def _rounds(reply: Reply, steps: int | None) -> tuple[tuple[Round, ...], int | N
 
 
 def _counted(reply: Reply, steps: int | None) -> int | None:
-    """The server's count where it can be this request's: merging loses chunks, and a step emits at least one token."""
+    """The server's count of the rounds between the first chunk and the last, where it can be no other.
+
+    Merging loses chunks, and a step emits at least one token: a count outside these bounds is not this request's. A
+    first chunk of several tokens swallowed rounds itself: how many of the counted ones follow it cannot be told.
+    """
     completion = reply.usage.completion_tokens if reply.usage else None
-    if steps is None or completion is None:
+    if steps is None or completion is None or not _takes_time(reply) or _num_tokens(reply.chunks[0]) != 1:
         return None
     return steps if len(reply.chunks) - 1 <= steps < completion else None
+
+
+def _takes_time(reply: Reply) -> bool:
+    return bool(reply.chunks) and reply.chunks[-1].at_ns > reply.chunks[0].at_ns
 
 
 def _client_round(before: Chunk, chunk: Chunk, index: int) -> Round:

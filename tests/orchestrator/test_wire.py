@@ -35,6 +35,11 @@ def assert_is_result(request: Request) -> None:
     assert (request.n_rounds, request.first_tokens, request.completion_tokens) == (2, 1, 6)
 
 
+def apart(wire: Any, first: bytes, *rest: bytes) -> list[bytes | float]:
+    """The first event in a recv of its own: an answer that comes all at once has no rounds."""
+    return [first, wire.PAUSE_S, *rest]
+
+
 def assert_fails(request: Request, reason: Reason, words: str) -> None:
     assert (request.admissible, request.reasons) == (False, (reason,))
     assert words in request.error
@@ -52,11 +57,19 @@ def test_one_event_per_recv(wire: Any) -> None:
 
 
 def test_several_events_in_one_recv_are_marked(wire: Any) -> None:
-    events = b"".join(wire.event(value) for value in [*three(wire), "[DONE]"])
-    request = wire.play(wire.HEAD, wire.PAUSE_S, wire.chunk(events) + wire.END).request
+    first, *rest = [wire.event(value) for value in [*three(wire), "[DONE]"]]
+    script = (wire.chunk(first), wire.PAUSE_S, wire.chunk(b"".join(rest)) + wire.END)
+    request = wire.play(wire.HEAD, wire.PAUSE_S, *script).request
     assert_is_result(request)
     assert [row.coalesced for row in request.rounds] == [True, True]
-    assert [row.client_ns for row in request.rounds] == [0, 0]
+    assert [row.client_ns > 0 for row in request.rounds] == [True, False]
+
+
+def test_answer_in_a_single_recv_has_no_rounds_of_the_client(wire: Any) -> None:
+    events = b"".join(wire.event(value) for value in [*three(wire), "[DONE]"])
+    request = wire.play(wire.HEAD, wire.PAUSE_S, wire.chunk(events) + wire.END).request
+    assert (request.admissible, request.reasons) == (True, (Reason.CLIENT_ROUNDS_UNUSABLE,))
+    assert (request.text, request.n_rounds) == ("abcdef", None)
 
 
 def test_usage_in_the_recv_of_the_last_content_does_not_mark_it(wire: Any) -> None:
@@ -91,7 +104,7 @@ def test_any_cut_of_the_bytes_gives_the_same_reply(wire: Any) -> None:
 @pytest.mark.parametrize("prefix", [b"data: ", b"data:"], ids=["space", "no space"])
 def test_line_ends_and_spaces(wire: Any, end: bytes, prefix: bytes) -> None:
     events = [wire.chunk(wire.event(value, end, prefix)) for value in [*three(wire), "[DONE]"]]
-    assert_is_result(wire.play(wire.HEAD, *events, wire.END).request)
+    assert_is_result(wire.play(wire.HEAD, *apart(wire, *events), wire.END).request)
 
 
 def test_crlf_cut_between_its_two_bytes(wire: Any) -> None:
@@ -113,8 +126,9 @@ def test_data_that_looks_like_the_end_of_the_message(wire: Any) -> None:
 
 def test_comments_pings_and_foreign_fields_are_no_events(wire: Any) -> None:
     noise = b": ping\n\n:\n\nid: 4\n\nretry: 100\n\nevent: message\nid: 5\n"
-    events = b"".join(noise + wire.event(value) for value in [*three(wire), "[DONE]"])
-    measured = wire.play(wire.HEAD, wire.chunk(b": waiting\n\n"), wire.PAUSE_S, wire.chunk(events), wire.END)
+    events = [wire.chunk(noise + wire.event(value)) for value in [*three(wire), "[DONE]"]]
+    waiting = wire.chunk(b": waiting\n\n")
+    measured = wire.play(wire.HEAD, waiting, wire.PAUSE_S, *apart(wire, *events), wire.END)
     assert_is_result(measured.request)
     assert measured.exchange.events[0].at_ns == measured.request.first_event_ns == measured.request.first_content_ns
 
@@ -180,13 +194,13 @@ def test_connection_lost_after_done_is_a_result(wire: Any) -> None:
 
 def test_until_close_framing(wire: Any) -> None:
     events = [wire.event(value) for value in [*three(wire), "[DONE]"]]
-    assert_is_result(wire.play(wire.HEAD_UNTIL_CLOSE, *events, wire.CLOSE).request)
+    assert_is_result(wire.play(wire.HEAD_UNTIL_CLOSE, *apart(wire, *events), wire.CLOSE).request)
 
 
 def test_last_event_without_its_blank_line(wire: Any) -> None:
     events = [wire.event(value) for value in three(wire)]
     events[-1] = events[-1].rstrip(b"\n")
-    assert_is_result(wire.play(wire.HEAD_UNTIL_CLOSE, *events, wire.CLOSE).request)
+    assert_is_result(wire.play(wire.HEAD_UNTIL_CLOSE, *apart(wire, *events), wire.CLOSE).request)
 
 
 def test_missing_done_and_finish_reason(wire: Any) -> None:
@@ -580,6 +594,13 @@ def test_merged_chunks_are_found_by_the_counter(wire: Any) -> None:
 def test_count_that_cannot_be_this_requests_is_not_taken(wire: Any, steps: int) -> None:
     """Fewer steps than chunks, or more than tokens: somebody else used the server, or the counter was late."""
     request = wire.play(*wire.stream(*three(wire)), counters={DECODE_STEPS: steps}).request
+    assert request.reasons == (Reason.CLIENT_ROUNDS_UNUSABLE,)
+    assert request.n_rounds is None
+
+
+def test_first_chunk_of_several_tokens_swallowed_rounds(wire: Any) -> None:
+    chunks = [wire.text("abc", A + B), wire.text("def", C, "stop"), wire.usage(6)]
+    request = wire.play(*wire.stream(*chunks), counters={DECODE_STEPS: 5}).request
     assert request.reasons == (Reason.CLIENT_ROUNDS_UNUSABLE,)
     assert request.n_rounds is None
 
