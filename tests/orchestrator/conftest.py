@@ -6,8 +6,10 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from orchestrator.stream import Reply, read
 CLOSE = "close"  # end the connection
 RESET = "reset"  # end it rudely
 DIE = "die"  # stop listening, then end the connection: a server process that is gone
-PAUSE_S = 0.02  # long enough for one recv each
+PAUSE_S = 0.02  # and then until the client has read what was sent, however busy the host is
 
 Script = Sequence[bytes | float | str]
 
@@ -90,6 +92,8 @@ class ScriptedServer:
             elif isinstance(action, float):
                 if self._stopping.wait(action):
                     return False
+                if action == PAUSE_S:
+                    _await_read(connection)
             else:
                 return self._end(connection, action)
         return True
@@ -100,6 +104,18 @@ class ScriptedServer:
         if how == RESET:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         return False
+
+
+def _await_read(connection: socket.socket) -> None:
+    """Until the peer's receive queue is empty: only then does the next event come in a recv of its own."""
+    ends = f":{connection.getpeername()[1]:04X}", f":{connection.getsockname()[1]:04X}"
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        fields = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+        queues = [field[4] for field in fields if field[1].endswith(ends[0]) and field[2].endswith(ends[1])]
+        if all(queue.endswith(":00000000") for queue in queues):
+            return
+        time.sleep(0.001)
 
 
 @dataclass(frozen=True)
