@@ -8,7 +8,6 @@ OmegaConf can merge neither frozen dataclasses nor Literal types.)
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -314,14 +313,3 @@ def _unique(names: list[str], path: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"{path} names {', '.join(twice)} twice: ids are unique")
-
-
-def check_schedules(plan: CampaignPlan, known: Mapping[str, list[str]]) -> None:
-    """Refuse an operator or schedule that the kernels do not list, before anything is leased."""
-    for arm in (plan.control, plan.candidate):
-        for operator, schedule in arm.schedules:
-            if operator not in known:
-                raise UsageError(f"arm {arm.name}: unknown operator {operator}; known: {', '.join(sorted(known))}")
-            if schedule not in known[operator]:
-                names = ", ".join(known[operator])
-                raise UsageError(f"arm {arm.name}: {operator} has no schedule {schedule}; known: {names}")

@@ -7,8 +7,6 @@ no server.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -21,8 +19,8 @@ from campaigns.fixtures import curve_fixtures
 from campaigns.plan import CampaignPlan, Fixture
 from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_json, fingerprint, sha256_text
 from campaigns.records import Campaign
-from orchestrator import identity
-from orchestrator.config import Config, Prompts, build_plan, check_schedules, curve_of, fixtures_of, typed
+from orchestrator import identity, schedules
+from orchestrator.config import Config, Prompts, build_plan, curve_of, fixtures_of, typed
 from orchestrator.devices import open_inventory
 from orchestrator.prompts import Checkpoint, budget, token_sha256
 
@@ -68,20 +66,19 @@ def prepare(config: Config, raw: Any) -> Prepared:
     model = _model(config.server.adapter, config.server.model)
     checkpoint = Checkpoint.open(model) if model else None
     plan = build_plan(config, _prompts(config, checkpoint))
-    if plan.server.adapter == "dflash2":
-        check_schedules(plan, known_schedules())
+    native = _native(plan)
     ids = {f.id: checkpoint.ids(f) for f in plan.fixtures} if checkpoint else {}
     build = _build(plan, model)
     return Prepared(
         plan=plan,
-        config_json=json.dumps(
-            raw, ensure_ascii=False
-        ),  # not canonical: the order of a message's keys reaches the wire
+        # Not canonical: the order of a message's keys reaches the wire.
+        config_json=json.dumps(raw, ensure_ascii=False),
         fingerprint=fingerprint(plan, build, _host(plan)),
         provenance={
             "git": identity.git_state(),
             "versions": identity.versions(),
             "host": identity.host(),
+            "native_builds": native,
             "template_sha256": sha256_text(checkpoint.template) if checkpoint else "",
             "prompt_sha256": {name: token_sha256(tokens) for name, tokens in ids.items()},
         },
@@ -99,11 +96,13 @@ def prepare_again(config_json: str) -> Prepared:
     return prepare(typed(raw), raw)
 
 
-def known_schedules() -> dict[str, list[str]]:
-    """Operator -> schedules, as the kernels list them; asked in a process of its own, for kernels are another plane."""
-    command = [sys.executable, "-m", "kernels.list", "--json"]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return {op["name"]: [s["name"] for s in op["schedules"]] for op in json.loads(answer.stdout)["operators"]}
+def _native(plan: CampaignPlan) -> dict[str, str]:
+    """Check the arms' schedules and build them; on a joined cluster the leased host builds its own on first use."""
+    if plan.server.adapter != "dflash2":
+        return {}
+    listed = schedules.listing()
+    schedules.check(plan, listed)
+    return {} if plan.lease.ray_address else schedules.build(plan, listed)
 
 
 def _prompts(config: Config, checkpoint: Checkpoint | None) -> Prompts:

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from campaigns.errors import UsageError
 from campaigns.plan import Mode, Order, StartupMode, pair_keys
-from orchestrator.config import Config, Prompts, build_plan, check_schedules, fixtures_of, register_schema
+from orchestrator.config import Config, Prompts, build_plan, fixtures_of, register_schema
 from orchestrator.identity import CONF
 
 
@@ -85,10 +85,3 @@ def test_key_order_of_a_body_is_kept() -> None:
     made = config("fixtures.items=[{id: z, messages: [{role: user, content: b}], seeds: [3]}]")
     [fixture] = fixtures_of(made)
     assert list(json.loads(fixture.body)["messages"][0]) == ["role", "content"] and fixture.seeds == (3,)
-
-
-def test_unknown_operator_and_schedule_are_named_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"projection has no schedule columns-32; known: dense, other"):
-        check_schedules(plan(), {"projection": ["dense", "other"]})
-    with pytest.raises(UsageError, match=r"unknown operator projection; known: gdn"):
-        check_schedules(plan(), {"gdn": []})
