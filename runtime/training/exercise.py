@@ -14,6 +14,9 @@ from itertools import accumulate
 from typing import Any
 
 HELD_OUT_PERCENT = 10
+# First lines that are prompts of the embedded corpus word for word, as the first 16 digits of their SHA-256. A test
+# draws thousands of exercises and finds no other.
+CORPUS_PROMPTS = frozenset(("a63661702748b7d6", "438afe94253f4df0", "17407ef8ca39405c", "8d08ba896834f194"))
 
 
 @dataclass(frozen=True)
@@ -70,5 +73,13 @@ class Pool:
 
     def draw(self, rng: random.Random, kind: str | None = None) -> tuple[Template, Exercise]:
         kind = kind or rng.choice(self.kinds)
-        template = rng.choices(self._own[kind], cum_weights=self._weights[kind])[0]
-        return template, template.pose(rng)
+        while True:
+            template = rng.choices(self._own[kind], cum_weights=self._weights[kind])[0]
+            exercise = template.pose(rng)
+            if not _is_corpus_prompt(exercise):
+                return template, exercise
+
+
+def _is_corpus_prompt(exercise: Exercise) -> bool:
+    first_line = exercise.question.partition("\n")[0]
+    return hashlib.sha256(first_line.encode()).hexdigest()[:16] in CORPUS_PROMPTS

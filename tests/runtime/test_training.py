@@ -1,0 +1,146 @@
+"""The training of the shipped checkpoints: its exercises, its batches, its forward passes, and that it resumes."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from kernels.registry import Routes
+from runtime.config import DraftConfig, TargetConfig
+from runtime.engine import Engine
+from runtime.models.drafter import Drafter
+from runtime.models.target import Target
+from runtime.models.weights import draft_shapes, random_weights, target_shapes
+from runtime.operators import Operators
+from runtime.sequence import GenerateRequest
+from runtime.tokenizer import TextTokenizer
+from runtime.training import presets
+from runtime.training.catalogue import all_templates
+from runtime.training.code import code_of
+from runtime.training.draft_training import block_hidden, choose_blocks
+from runtime.training.exercise import Pool, split
+from runtime.training.optimiser import orthogonal
+from runtime.training.run import Job, train_checkpoint
+from runtime.training.text import IGNORED, Batch, Row, batches, reply_text
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = presets.NANO.kinds
+NOT_RUN = {"humaneval", "mbpp", "livecodebench"}
+
+
+def test_held_out_problems_are_never_trained_on() -> None:
+    training, held_out = split(all_templates(KINDS))
+    problems = [{(t.kind, t.name.rpartition("/")[0]) for t in side} for side in (training, held_out)]
+    assert not problems[0] & problems[1]
+    assert {template.kind for template in held_out} == set(KINDS) == {template.kind for template in training}
+    names = [(template.kind, template.name) for template in all_templates(KINDS)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_worked_answers_are_right_by_their_own_check(kind: str) -> None:
+    rng = random.Random(kind)
+    for template in (t for t in all_templates(KINDS) if t.kind == kind):
+        if kind in NOT_RUN and rng.random() > 0.05:
+            continue
+        exercise = template.pose(rng)
+        if kind in NOT_RUN:
+            compile(code_of(exercise.answer), template.name, "exec")
+        elif not exercise.calls:
+            assert template.check(exercise.answer, exercise), (template.name, exercise)
+        assert exercise.question and exercise.thinking
+
+
+@pytest.mark.parametrize("form", ["complete/lucas", "tests/grade", "method/has_pair", "program/reverse_number"])
+def test_code_is_judged_by_running_it(form: str) -> None:
+    template = next(t for t in all_templates(KINDS) if t.name.startswith(form))
+    exercise = template.pose(random.Random(1))
+    assert template.check(exercise.answer, exercise)
+    assert not template.check(
+        exercise.answer.replace("return ", "return not ").replace("print(", "print(0, "), exercise
+    )
+    assert not template.check("no code", exercise)
+
+
+def test_no_prompt_of_the_embedded_corpus_is_drawn() -> None:
+    known = set()
+    for path in (ROOT / "campaigns/corpora/builtin").glob("*.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            known |= {value for value in json.loads(line).values() if isinstance(value, str) and len(value) > 40}
+    rng, pool = random.Random(3), Pool(split(all_templates(KINDS))[0])
+    for _ in range(6000):
+        question = pool.draw(rng)[1].question
+        assert not any(text in question for text in known if text[:20] in question)
+
+
+def test_every_row_is_in_one_batch_and_only_the_reply_counts() -> None:
+    rng = random.Random(0)
+    rows = [Row([rng.randrange(9, 99) for _ in range(rng.randint(4, 40))], 3) for _ in range(60)]
+    made = batches(rows, 200, 0, seed=1)
+    assert sum(len(batch.ids) for batch in made) == 60 and all(batch.ids.numel() <= 200 for batch in made)
+    assert sum(int((batch.targets != IGNORED).sum()) for batch in made) == sum(len(row.ids) - 3 for row in rows)
+    for batch in made:
+        counted = batch.targets[:, :-1] != IGNORED
+        assert torch.equal(batch.targets[:, :-1][counted], batch.ids[:, 1:][counted])
+
+
+def test_blocks_together_are_blocks_one_by_one() -> None:
+    """The batched forward that trains the drafter, against the one that serves, with a window that cuts."""
+    shape = replace(presets.NANO.shape, hidden=32, intermediate=48, num_layers=4, aux_layers=(0, 2), draft_window=12)
+    target_config = TargetConfig.from_hf(presets.target_config(shape, [1], 2))
+    config = DraftConfig.from_hf(presets.draft_config(shape, 3))
+    operators = Operators(Routes())
+    target = Target(target_config, random_weights(target_shapes(target_config), 1), operators, config.target_layer_ids)
+    drafter = Drafter(config, random_weights(draft_shapes(config), 2), target.embedding, target.head, operators)
+    ids = torch.randint(9, 99, (2, 40), generator=torch.Generator().manual_seed(0))
+    targets = torch.full_like(ids, IGNORED)
+    targets[:, 9:39] = ids[:, 10:40]
+    blocks = choose_blocks(Batch(ids, targets), 5, 8, torch.Generator().manual_seed(1))
+    assert int(blocks.anchors.min()) >= 10
+    aux = target.sequence(ids).aux
+    together = block_hidden(drafter, aux, blocks)
+    for row in range(2):
+        alone = drafter.blocks(aux[row], blocks.anchors[row], blocks.anchor_ids[row])
+        torch.testing.assert_close(together[row], alone, rtol=1e-4, atol=1e-4)
+
+
+def test_muon_moves_singular_values_towards_one() -> None:
+    for shape in ((3, 8, 20), (2, 20, 8)):
+        matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        values = torch.linalg.svdvals(orthogonal(matrices))
+        assert values.min() > 0.5 and values.max() < 1.4
+
+
+def test_a_run_resumes_and_its_checkpoint_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.training.run._ROWS_PER_SHARD", 40)
+    monkeypatch.setattr("runtime.training.run._VOCABULARY_TEXTS", 400)
+    monkeypatch.setattr("runtime.training.run._SAVE_EVERY", 1)
+    job = Job(small(), tmp_path / "made", tmp_path / "work", "cpu", 1, 0, seed=0, steps_scale=1.0)
+    train_checkpoint(job)
+    first = load_file(job.output / "model.safetensors")
+    state = torch.load(job.work / "target.pt", weights_only=True)
+    assert state["step"] == state["steps"] == 3
+    train_checkpoint(replace(job, output=tmp_path / "again"))
+    again = load_file(tmp_path / "again/model.safetensors")
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    engine, tokenizer = Engine.load(job.output), TextTokenizer(job.output)
+    events = list(engine.generate(GenerateRequest(tokenizer.encode("Ida has 3 pears."), max_tokens=5)))
+    assert sum(len(event.token_ids) for event in events[:-1]) == 5
+
+
+def small() -> presets.Preset:
+    shape = replace(
+        presets.NANO.shape, vocab_size=400, hidden=32, intermediate=48, num_layers=4, aux_layers=(0, 2), draft_layers=1
+    )
+    schedule = presets.Schedule(steps=3, tokens_per_step=600, rate=1e-3, warm_up=1)
+    return replace(presets.NANO, shape=shape, kinds=("gsm8k",), target=schedule, draft=schedule, anchors=3)
+
+
+def test_the_reply_ends_the_turn_and_calls_follow_the_answer() -> None:
+    template = next(t for t in all_templates(KINDS) if t.name.startswith("both/"))
+    text = reply_text(template.pose(random.Random(2)), thinking=True)
+    assert text.count("<tool_call>") == 2 and text.endswith("</tool_call><|im_end|>") and text.count("</think>") == 1
