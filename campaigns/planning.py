@@ -62,7 +62,7 @@ def needed_startups(found: Variances, pairs: int, wanted: float) -> int | None:
 
 
 def propose(found: Variances, startup_s: float, pair_s: float, wanted: float) -> Proposal | None:
-    """The cheapest plan with at most K* pairs. `pair_s`: one pair of every fixture; `startup_s`: what a startup adds."""
+    """The cheapest plan with at most K* pairs. `pair_s`: one pair of each fixture; `startup_s`: what a startup adds."""
     plans = []
     for pairs in range(2, optimal_pairs(found, startup_s, pair_s) + 1, 2):
         startups = needed_startups(found, pairs, wanted)

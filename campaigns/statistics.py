@@ -192,14 +192,16 @@ def order_contrast(pairs: Sequence[PairEffect]) -> OrderContrast:
 
 
 def noise_floor(aa_medians: Sequence[float], own: Interval | None, resolution: float | None) -> NoiseFloor | None:
-    """From an A/A campaign where there is one; else the larger of the resolution and the campaign's own half width."""
+    """From A/A campaigns where there are some; else the larger of the resolution and the campaign's own half width.
+
+    None below three startups: what a client can resolve says nothing of how startups differ.
+    """
     if len(aa_medians) >= MIN_AA_STARTUPS:
         return NoiseFloor(float(np.quantile(np.abs(aa_medians), 0.95)), f"A/A, {len(aa_medians)} startups")
     aa = t_interval(aa_medians)
     if aa is not None:
         return NoiseFloor(aa.half_width, f"A/A half width, {len(aa_medians)} startups")
-    parts = [value for value in (own.half_width if own else None, resolution) if value is not None]
-    return NoiseFloor(max(parts), "no A/A") if parts else None
+    return NoiseFloor(max(own.half_width, resolution or 0.0), "no A/A") if own is not None else None
 
 
 def settle_drift(levels: Sequence[float]) -> float | None:

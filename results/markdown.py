@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 
 from campaigns.records import Score
@@ -108,14 +109,21 @@ def _method(summary: Summary) -> list[str]:
 
 
 def _identity(summary: Summary) -> list[str]:
-    shown = {name: value for name, value in summary.campaign.fingerprint.items() if value}
-    lines = [f"{name}: `{value}`" for name, value in shown.items()]
-    libraries = {
-        (str(library.get("path", "")).rsplit("/", 1)[-1], str(library.get("sha256", "")))
-        for life in summary.lives
-        for library in life.startup.identity.get("libraries", ())
-    }
-    return lines + [f"mapped library {name}: `{sha256}`" for name, sha256 in sorted(libraries)]
+    shown = {name: value for name, value in summary.campaign.fingerprint.items() if value not in ("", "[]", "{}")}
+    return [*(f"{name}: `{value}`" for name, value in shown.items()), *_libraries(summary)]
+
+
+def _libraries(summary: Summary) -> list[str]:
+    """One line per set of mapped libraries: their names are in the JSON report, here it matters whether lives agree."""
+    sets: dict[str, list[str]] = {}
+    for life in summary.lives:
+        hashes = sorted({str(library.get("sha256")) for library in life.startup.identity.get("libraries", ())})
+        if hashes:
+            digest = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+            sets.setdefault(f"{len(hashes)} mapped libraries, together `{digest}`", []).append(
+                str(life.startup.startup + 1)
+            )
+    return [f"{text}: startups {', '.join(dict.fromkeys(startups))}" for text, startups in sets.items()]
 
 
 def table_markdown(table: Table) -> str:

@@ -124,7 +124,7 @@ def test_noise_floor_takes_the_best_source():
     assert noise_floor([0.001, -0.001, 0.002], own, 0.001).source == "A/A half width, 3 startups"
     assert noise_floor([], own, 0.001).value == pytest.approx(0.003)
     assert noise_floor([], own, 0.009).value == 0.009 and noise_floor([], own, 0.009).source == "no A/A"
-    assert noise_floor([0.1], None, None) is None
+    assert noise_floor([0.1], None, 0.001) is None  # a screen has no floor of its own
 
 
 def test_settle_drift_compares_the_halves():
