@@ -21,7 +21,13 @@ from orchestrator import reaper
 
 pytestmark = pytest.mark.acceptance
 
-SMALL = ["campaign.startups=2", "campaign.pairs=2", "startup.calibrate_s=0.3", "lease.inventory=simulated:one"]
+SMALL = [
+    "campaign.startups=2",
+    "campaign.pairs=2",
+    "campaign.max_tokens=40",
+    "startup.calibrate_s=0.3",
+    "lease.inventory=simulated:one",
+]
 NUM_PAIRS = 8
 WITHIN_S = 600.0
 KEYS = "startup, fixture, seed, repeat"
