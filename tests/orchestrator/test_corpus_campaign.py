@@ -12,7 +12,7 @@ import pytest
 from campaigns.corpora.embedded import embedded
 from campaigns.corpora.freezing import freeze
 from campaigns.corpora.manifest import Corpus, write
-from campaigns.records import Score
+from campaigns.plan import Phase
 from campaigns.scorers.verdict import Judged
 from orchestrator.sandbox import ROOT, Sandbox
 from results.reader import Reader
@@ -29,8 +29,8 @@ def campaign(*words: str) -> str:
     return done.stdout
 
 
-def run_and_score(corpus: Corpus, folder: Path, *words: str) -> list[Score]:
-    """Runs the campaign and scores it twice; returns all scores after the checks that hold for every corpus."""
+def run_and_score(corpus: Corpus, folder: Path, *words: str) -> None:
+    """Runs the campaign and scores it twice, with the checks that hold for every corpus."""
     store = folder / "store.sqlite"
     campaign(
         "run", "campaign=corpus148", f"store.path={store}", "startup.calibrate_s=1", f"lease.lock_dir={folder}", *words
@@ -47,11 +47,17 @@ def run_and_score(corpus: Corpus, folder: Path, *words: str) -> list[Score]:
     print(printed[0])
     assert sorted(printed[0].splitlines()) == sorted(printed[1].splitlines())
     with Reader.open(store) as reader:
-        scores = reader.scores(reader.resolve("last"))
+        name = reader.resolve("last")
+        scores = reader.scores(name)
+        requests = [stored.request for stored in reader.requests(name, with_rounds=False)]
+    capped = {(r.key, r.role) for r in requests if r.phase is Phase.MEASURE and r.finish_reason == "length"}
+    print(f"{len(capped)} of {2 * summary.n_pairs} answers capped")
     rows = Counter((score.scorer, score.key, score.role) for score in scores)
     assert set(rows.values()) == {2}
     assert {score.key.fixture for score in scores} == {case.id for case in corpus.cases}
-    return scores
+    for score in scores:
+        is_capped = (score.key, score.role) in capped
+        assert (score.outcome == Judged.CAPPED) is (is_capped and score.outcome != Judged.INELIGIBLE), score
 
 
 @pytest.fixture(autouse=True)
@@ -69,5 +75,4 @@ def test_the_embedded_corpus(tmp_path: Path) -> None:
 def test_the_public_corpus_capped_at_256_tokens(tmp_path: Path) -> None:
     corpus = freeze(recipe(), fill=embedded())
     told = write(corpus, "public", tmp_path)[1]
-    scores = run_and_score(corpus, tmp_path, "corpus=file", f"corpus.path={told}", "campaign.max_tokens=256")
-    assert Judged.CAPPED in {score.outcome for score in scores}
+    run_and_score(corpus, tmp_path, "corpus=file", f"corpus.path={told}", "campaign.max_tokens=256")
