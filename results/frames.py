@@ -26,7 +26,7 @@ SELECT r.id AS request_id, r.campaign_id, r.startup, r.startup_attempt, r.fixtur
     s.sum_accepted, s.sum_drafted, s.sum_emitted, s.accepted_histogram, s.n_client_rounds, s.client_round_mean_ns,
     s.client_round_p50_ns, s.client_round_p90_ns, s.client_round_p99_ns, s.client_round_lag1, s.n_engine_rounds,
     s.engine_round_mean_ns, s.engine_round_p50_ns, s.engine_round_p90_ns, s.engine_round_p99_ns, s.engine_round_lag1,
-    r.block_attempt < coalesce(b.attempt, r.block_attempt) AS superseded
+    r.block_attempt BETWEEN 1 AND coalesce(b.attempt, 0) - 1 AS superseded
 FROM request r
 JOIN request_summary s ON s.request_id = r.id
 LEFT JOIN (

@@ -137,8 +137,9 @@ class Reader:
         for row in self._rows(schema.request, campaign_id, "id"):
             rounds = self.rounds(row["id"]) if with_rounds else ()
             request = decode(Request, row, rounds=rounds, token_ids=unpack_ids(row["token_ids"]))
-            latest = newest.get((row["startup"], row["fixture"], row["seed"]), row["block_attempt"])
-            yield StoredRequest(row["id"], request, row["block_attempt"] < latest)
+            latest = newest.get((row["startup"], row["fixture"], row["seed"]), 0)
+            # Attempt 0 is no block's: the warm-ups of a new server life.
+            yield StoredRequest(row["id"], request, 0 < row["block_attempt"] < latest)
 
     def rounds(self, request_id: int) -> tuple[Round, ...]:
         return from_rows(self.connection.connection.cursor().execute(_ROUNDS, (request_id,)))

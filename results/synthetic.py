@@ -15,7 +15,7 @@ import numpy as np
 
 from campaigns.compare import compare
 from campaigns.hashes import counts_sha256, token_sha256
-from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, Step, blocks
+from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, Step, blocks, life_warmups
 from campaigns.provenance import METHODOLOGY_VERSION, canonical_json, sha256_text
 from campaigns.records import (
     Calibration,
@@ -156,6 +156,8 @@ class Driver:
 
     def life(self, campaign_id: str, startup: int, attempt: int, todo: tuple[Block, ...]) -> None:
         self.start(campaign_id, startup, attempt)
+        for step in self._warmup_steps(todo[0], life_warmups(self.plan)):
+            self.store.request(self.request(campaign_id, step, attempt, 0))
         for block in todo:
             self.block(campaign_id, block, attempt)
         self.store.startup_end(campaign_id, startup, attempt, StartupEnd(StartupStatus.COMPLETE, self.created_utc))
@@ -258,10 +260,13 @@ class Driver:
         )
 
     def _steps(self, block: Block) -> Iterator[Step]:
-        for role in Role:
-            for turn in range(block.warmups):
-                yield Step(PairKey(block.startup, block.fixture, block.seed, turn), role, -1)
+        yield from self._warmup_steps(block, block.warmups)
         yield from block.steps
+
+    def _warmup_steps(self, block: Block, count: int) -> Iterator[Step]:
+        for role in Role:
+            for turn in range(count):
+                yield Step(PairKey(block.startup, block.fixture, block.seed, turn), role, -1)
 
     def _sample(self, request: Request) -> DeviceSample:
         clock = request.median_sm_clock_mhz or 1980

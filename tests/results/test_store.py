@@ -25,6 +25,7 @@ from campaigns.records import (
     StartupStatus,
 )
 from results import schema
+from results.frames import requests
 from results.hashing import row_sha256
 from results.reader import Reader
 from results.store import Store
@@ -148,6 +149,21 @@ def test_a_newer_block_attempt_supersedes_the_older_and_resume_repeats_the_block
         old = [s for s in stored if s.request.key.fixture == "beta" and s.request.block_attempt == 1]
         assert len(old) == 5 and all(s.superseded for s in old)
         assert sum(s.superseded for s in stored) == 5
+
+
+def test_the_warmups_of_a_server_life_belong_to_no_block_and_are_never_superseded(path):
+    plan = replace(PLAN, corpus="frozen", pairs=1, warmups=2)
+    with Store.open(path) as store:
+        campaign_id = Driver(store, plan, script).run()
+        store.block(campaign_id, blocks(plan, 0)[0], 2)  # its requests are superseded, the life's warm-ups are not
+    with Reader.open(path) as reader:
+        stored = list(reader.requests(campaign_id))
+        superseded = {s.request_id for s in stored if s.superseded}
+        assert len(superseded) == 2 and sum(s.request.block_attempt == 0 for s in stored) == 8
+        frame = requests(reader, campaign_id)
+        assert set(frame[frame.superseded].request_id) == superseded
+        view = reader.connection.exec_driver_sql("SELECT request_id FROM v_request WHERE superseded")
+        assert {row[0] for row in view} == superseded
 
 
 def test_an_opened_block_without_requests_holds_nothing(path):

@@ -19,7 +19,7 @@ _REQUEST = f"""
 CREATE VIEW v_request AS
 SELECT r.id AS request_id, r.campaign_id, c.name AS campaign, r.startup AS startup_index, r.startup_attempt,
     r.fixture AS fixture_id, r.seed, r.repeat AS pair_index, r.role, r.arm, r.phase, r.position, r.order_in_pair,
-    r.block_attempt, r.block_attempt < coalesce({_NEWEST.format("r")}, r.block_attempt) AS superseded,
+    r.block_attempt, r.block_attempt BETWEEN 1 AND coalesce({_NEWEST.format("r")}, 0) - 1 AS superseded,
     r.admissible, r.reasons, r.error, r.prompt_tokens, r.completion_tokens, r.cached_tokens, r.finish_reason,
     r.n_rounds, r.n_q1_steps, (r.first_content_ns - r.send_ns) * 1e-6 AS ttft_ms,
     (r.last_content_ns - r.send_ns) * 1e-6 AS e2el_ms, r.engine_prefill_ns * 1e-6 AS prefill_ms,
