@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns.quantiles import Confidence, interval, median_quantile, quantile
@@ -233,6 +233,7 @@ def test_scopes_cannot_be_mixed(other):
     assert ours.log_ratios(ours) == (0.0, 0.0)
 
 
+@settings(deadline=None)
 @given(st.floats(0.5, 2.0))
 def test_percent_is_the_ratio(ratio):
     assert percent(math.log(ratio)) == pytest.approx(100 * (ratio - 1), abs=1e-9)

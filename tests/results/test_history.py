@@ -375,6 +375,9 @@ CHECK = {
 }
 
 
+UNMEASURED = {**CHECK, "schedule": "columns-64"}  # no campaign is about it
+
+
 def status_of(capsys, store, subject="projection/columns-32"):
     code = run("gates", subject, "--format", "json", store=store)
     return code, {row["gate"]: row for row in json.loads(capsys.readouterr().out)}
@@ -399,35 +402,35 @@ def test_the_ledger_of_a_schedule(made, store, tmp_path, capsys):
 
 
 def test_a_failed_gate_ends_with_2(store, tmp_path, capsys):
-    lines = write_lines(tmp_path / "gate.jsonl", CHECK, {**CHECK, "check": "guards", "status": "failed"})
+    lines = write_lines(tmp_path / "gate.jsonl", UNMEASURED, {**UNMEASURED, "check": "guards", "status": "failed"})
     assert run("probe", "import", lines, store=store) == 0
     capsys.readouterr()
-    code, rows = status_of(capsys, store)
+    code, rows = status_of(capsys, store, "projection/columns-64")
     assert code == 2 and rows["operator bytes"]["status"] == "failed"
 
 
 def test_probes_of_another_build_do_not_count(store, tmp_path, capsys):
-    old = write_lines(tmp_path / "a.jsonl", {**CHECK, "library_sha256": "old"})
+    old = write_lines(tmp_path / "a.jsonl", {**UNMEASURED, "library_sha256": "old"})
     new = write_lines(
-        tmp_path / "b.jsonl", {**CHECK, "gate": "sanitizer", "library_sha256": "new", "utc": "2026-01-02"}
+        tmp_path / "b.jsonl", {**UNMEASURED, "gate": "sanitizer", "library_sha256": "new", "utc": "2026-01-02"}
     )
     assert run("probe", "import", old, store=store) == run("probe", "import", new, store=store) == 0
     capsys.readouterr()
-    _, rows = status_of(capsys, store)
+    _, rows = status_of(capsys, store, "projection/columns-64")
     assert rows["sanitizers"]["status"] == "passed"
     assert rows["operator bytes"]["status"] == "open" and "another library" in rows["operator bytes"]["missing next"]
 
 
 def test_promotion_is_a_recorded_decision(store, capsys):
-    words = ("promote", "projection/columns-32", "--by", "a person", "--reason", "faster on every night")
+    words = ("promote", "projection/columns-64", "--by", "a person", "--reason", "faster on every night")
     assert run(*words, store=store) == 1
     assert "has not passed operator bytes" in capsys.readouterr().err
     assert run(*words, "--despite-open", store=store) == 0
     capsys.readouterr()
-    _, rows = status_of(capsys, store)
+    _, rows = status_of(capsys, store, "projection/columns-64")
     assert rows["user decision"]["status"] == "passed" and "promote by a person" in rows["user decision"]["evidence"]
     assert (
-        run("promote", "projection/columns-32", "--by", "b", "--reason", "wait", "--decision", "hold", store=store) == 0
+        run("promote", "projection/columns-64", "--by", "b", "--reason", "wait", "--decision", "hold", store=store) == 0
     )
     with Reader.open(store) as reader:
         assert [d.decision for d in reader.decisions()] == ["promote", "hold"]
