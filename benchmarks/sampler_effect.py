@@ -106,7 +106,7 @@ def main() -> None:
     server = embedded_server(options.model.resolve()) if options.model else null_server()
     adapter = open_adapter("dflash2")
     with server as base_url, Client() as client:
-        path, body = adapter.body(_PROMPT, 1, 64, Sampling(), "" if options.model else "null")
+        path, body = adapter.body(_PROMPT, 1, 64, Sampling(), options.model.name if options.model else "null")
         call = Call(base_url, path, body, 60.0)
 
         def ask() -> Reply:
