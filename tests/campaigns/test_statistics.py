@@ -13,6 +13,7 @@ from campaigns.scope import Scope, ScopeMismatch, Series, pooled
 from campaigns.statistics import (
     Interval,
     PairEffect,
+    bootstrap_statistics,
     by_startup,
     holm,
     mismatch_bound,
@@ -69,6 +70,12 @@ def test_bootstrap_of_uneven_startups_never_reads_the_padding():
     uneven = {0: [-0.02] * 9, 1: [-0.02], 2: [-0.02] * 3, 3: [-0.02] * 2, 4: [-0.02] * 5}
     found = nested_bootstrap(uneven, 1)
     assert (found.low, found.high) == (-0.02, -0.02)
+
+
+def test_bootstrap_draws_as_many_pairs_as_a_startup_has():
+    statistics = bootstrap_statistics({0: [0.0, 1.0], 1: [0.5] * 3}, seed=1, resamples=20_000)
+    # both draws are startup 0 (1/4), and both of its two pairs are the zero one each time (1/4 · 1/4)
+    assert np.mean(statistics == 0) == pytest.approx(1 / 64, abs=0.004)
 
 
 @pytest.mark.parametrize(("n", "p"), [(5, None), (6, 0.03125), (8, 0.0078125)])

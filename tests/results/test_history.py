@@ -171,6 +171,7 @@ def test_query_reads_and_only_reads(made, capsys):
         "ATTACH '/tmp/x.sqlite' AS x",
         "PRAGMA journal_mode = DELETE",
         "PRAGMA user_version = 3",
+        "PRAGMA database_list",  # reads, and tells where files lie
         "CREATE TEMP TABLE t (x)",
         "SELECT 1; DELETE FROM campaign",
         "VACUUM INTO '/tmp/x.sqlite'",

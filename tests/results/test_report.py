@@ -236,6 +236,30 @@ def test_without_engine_times_everything_is_told_by_the_client(path):
     assert any("engine times were not reported" in note for note in found["missing"])
 
 
+def test_chunks_that_are_no_rounds_give_no_round_quantiles(path):
+    def merged(request):
+        return replace(without_engine(request), reasons=(Reason.CLIENT_ROUNDS_UNUSABLE,))
+
+    with Store.open(path) as store:
+        keep = store.request
+        store.request = lambda request: keep(merged(request))
+        Driver(store, replace(PLAN, required_exactness=3), script).run()
+    found = json.loads(report(path, "json"))["fixtures"][0]["candidate"]
+    assert found["round_sse_chunk_quantiles_ms"]["p50"]["value"] is None
+    assert found["request_average_client_ms"] is not None
+
+
+def test_an_answer_that_came_at_once_has_no_request_average(path):
+    def at_once(request):
+        return replace(without_engine(request), last_content_ns=request.first_content_ns)
+
+    with Store.open(path) as store:
+        keep = store.request
+        store.request = lambda request: keep(at_once(request) if request.position == 4 else without_engine(request))
+        Driver(store, replace(PLAN, required_exactness=3), script).run()
+    assert "request average, client clock" in report(path)
+
+
 def test_one_silent_request_moves_the_whole_campaign_to_one_clock(path):
     silent_campaign(path, lambda request: request.position == 4 and request.startup == 1)
     found = summary(path)
