@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from campaigns.compare import compare
 from campaigns.errors import IdentityMismatch, ServerFailed
+from campaigns.hashes import token_sha256
 from campaigns.plan import Block, CampaignPlan, PairKey, Role, StartupMode, Step, first_role, life_warmups
 from campaigns.records import Campaign, Failure, Pair, Reason, Request
 from orchestrator import identity
 from orchestrator.journal import Journal
 from orchestrator.prepare import Prepared, budget_from_server
 from orchestrator.progress import View
-from orchestrator.prompts import token_sha256
 from results.store import Store
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ Prompts that only the server can tokenise are not pinned.
 from __future__ import annotations
 
 from campaigns.errors import IdentityMismatch
+from campaigns.hashes import token_sha256
 from orchestrator.prepare import Prepared
-from orchestrator.prompts import token_sha256
 from results.store import Store
 
 

@@ -16,13 +16,14 @@ from typing import Any
 from campaigns.corpora import manifest
 from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.fixtures import curve_fixtures
+from campaigns.hashes import token_sha256
 from campaigns.plan import CampaignPlan, Fixture
 from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_json, fingerprint, sha256_text
 from campaigns.records import Campaign
 from orchestrator import identity, schedules
 from orchestrator.config import Config, Prompts, build_plan, curve_of, fixtures_of, typed
 from orchestrator.devices import open_inventory
-from orchestrator.prompts import Checkpoint, budget, token_sha256
+from orchestrator.prompts import Checkpoint, budget
 
 ROOT = identity.ROOT
 

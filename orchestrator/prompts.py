@@ -6,10 +6,8 @@ something because the two were made apart. Knows nothing of servers or leases.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,13 +20,6 @@ from tokenizers import Tokenizer
 
 from campaigns.errors import UsageError
 from campaigns.plan import Fixture
-
-TOKEN_HASH_VERSION = 1
-
-
-def token_sha256(ids: Sequence[int]) -> str:
-    """SHA-256 over a version byte and the ids as little-endian uint32."""
-    return hashlib.sha256(struct.pack(f"<B{len(ids)}I", TOKEN_HASH_VERSION, *ids)).hexdigest()
 
 
 @dataclass(frozen=True)

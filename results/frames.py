@@ -10,6 +10,7 @@ from __future__ import annotations
 import pandas as pd
 from sqlalchemy import bindparam, text
 
+from campaigns.records import Reason
 from campaigns.scope import Scope
 from results.reader import Reader
 
@@ -55,6 +56,8 @@ FROM round WHERE request_id IN :requests ORDER BY request_id, round_index
 _KEY = ["startup", "fixture", "seed", "repeat", "block_attempt"]
 _COMPARED = [ENGINE_MS, CLIENT_MS, "order_in_pair", "position", "request_id", "startup_attempt"]
 _NS_MS = 1e-6
+# What the client's rounds say, where they are the engine's rounds.
+_CLIENT_ROUNDS = [f"client_round_{what}" for what in ("mean_ns", "p50_ns", "p90_ns", "p99_ns", "lag1")]
 
 
 def requests(reader: Reader, campaign_id: str) -> pd.DataFrame:
@@ -67,8 +70,12 @@ def requests(reader: Reader, campaign_id: str) -> pd.DataFrame:
     frame["ttft_ms"] = (frame.first_content_ns - frame.send_ns) * _NS_MS
     frame["e2el_ms"] = (frame.last_content_ns - frame.send_ns) * _NS_MS
     frame["prefill_ms"] = frame.engine_prefill_ns * _NS_MS
-    frame[ENGINE_MS] = frame.engine_decode_ns * _NS_MS / positive
-    frame[CLIENT_MS] = decode_client_ns * _NS_MS / positive
+    # A decode that took no time was not timed: merged chunks arrive at once.
+    frame[ENGINE_MS] = frame.engine_decode_ns.where(frame.engine_decode_ns > 0) * _NS_MS / positive
+    frame[CLIENT_MS] = decode_client_ns.where(decode_client_ns > 0) * _NS_MS / positive
+    unusable = frame.reasons.str.contains(Reason.CLIENT_ROUNDS_UNUSABLE.value)
+    for name in _CLIENT_ROUNDS:
+        frame[name] = frame[name].mask(unusable)
     for scope, decode_ns in (("engine", frame.engine_decode_ns), ("client", decode_client_ns)):
         frame[f"decode_tokens_per_s_{scope}"] = later_tokens / (decode_ns.where(decode_ns > 0) * 1e-9)
     frame["tpot_ms"] = (decode_client_ns * _NS_MS / (frame.completion_tokens - 1)).where(frame.completion_tokens > 1)

@@ -136,8 +136,8 @@ def _decode(counted: pd.DataFrame, source: Source, *, summed: bool) -> float | N
 
 def _round_quantiles(counted: pd.DataFrame, source: Source) -> tuple[Quantile, ...]:
     sizes = counted[f"n_{source.round_prefix}_rounds"].astype(int)
-    have = sizes > 0
     columns = [f"{source.round_prefix}_round_{name}_ns" for name in ("p50", "p90", "p99")]
+    have = counted[columns[0]].notna()
     return tuple(
         median_quantile((counted.loc[have, column] * 1e-6).tolist(), sizes[have].tolist(), q)
         for column, q in zip(columns, QUANTILES, strict=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import struct
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from campaigns.errors import UsageError
 from campaigns.plan import Fixture
-from orchestrator.prompts import Checkpoint, budget, token_sha256
+from orchestrator.prompts import Checkpoint, budget
 
 TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}go{% endif %}"
 
@@ -61,10 +59,6 @@ def test_a_template_that_refuses_is_bad_input(folder: Path) -> None:
 
 def test_a_folder_without_tokenizer_has_no_prompts(tmp_path: Path) -> None:
     assert Checkpoint.open(tmp_path) is None
-
-
-def test_the_hash_is_a_version_byte_and_little_endian_ids() -> None:
-    assert token_sha256([1, 258]) == hashlib.sha256(b"\x01" + struct.pack("<II", 1, 258)).hexdigest()
 
 
 def test_the_budget_is_what_is_left_or_the_cap() -> None:

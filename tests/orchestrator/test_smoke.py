@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SMALL = ("startup.calibrate_s=0.5", "lease.wait_s=120")
 
 
 def campaign(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +30,7 @@ def campaign(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("smoke")
-    return folder, campaign(folder, "run", *SMALL)
+    return folder, campaign(folder, "run", "startup.calibrate_s=0.5", f"lease.lock_dir={folder}/locks")
 
 
 @pytest.fixture
