@@ -1,0 +1,76 @@
+"""Makes tests/results/stores/REVISION.sqlite: what the present code writes, kept so that later revisions must open it.
+
+    python tests/results/make_store.py
+
+Run once, with the commit that adds a revision; a store that was released is never made again.
+"""
+
+import sqlite3
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
+from campaigns.records import CampaignStatus, Decision, Failure, Probe, Reason, Score, StartupEnd, StartupStatus
+from results.schema import REVISION
+from results.store import Store
+from results.synthetic import CREATED, Driver, Script, Trajectory
+
+PLAN = CampaignPlan(
+    name="released",
+    control=Arm("control", (("projection", "columns-128"),)),
+    candidate=Arm("candidate", (("projection", "columns-32"),)),
+    fixtures=(Fixture("alpha", "{}", (0,)), Fixture("beta", "{}", (7,))),
+    server=ServerPlan("null"),
+    startups=3,
+    pairs=2,
+    warmups=1,
+)
+
+
+def script(step, attempt):
+    ms = 16.0 if step.role is Role.CONTROL else 15.5 + step.key.repeat / 100
+    return Script(Trajectory(12, 4, 6), ms + step.key.startup / 10, token_seed=len(step.key.fixture))
+
+
+def write(store):
+    """Every kind of fact: a startup that died in a block and was repeated, a score, a probe, a decision, a prompt."""
+    driver = Driver(store, PLAN, script, samples=True)
+    campaign = driver.campaign()
+    name = campaign.campaign_id
+    store.begin(campaign)
+    store.status(name, CampaignStatus.RUNNING)
+    first, second = blocks(PLAN, 0)
+    driver.start(name, 0, 1)
+    store.identity(name, 0, 1, "warm", {"server": "scripted"})
+    driver.block(name, first, 1)
+    driver.block(name, second, 1, stop_after=4)
+    died = "the server died during a request"
+    store.failure(Failure(name, CREATED, Reason.SERVER_DIED, died, 0, 1, second.keys[0]))
+    store.startup_end(name, 0, 1, StartupEnd(StartupStatus.FAILED, CREATED, Reason.SERVER_DIED, "exit code -9"))
+    driver.life(name, 0, 2, (second,))
+    for startup in (1, 2):
+        driver.life(name, startup, 1, blocks(PLAN, startup))
+    store.status(name, CampaignStatus.COMPLETE)
+    store.scores([Score(name, first.keys[0], Role.CONTROL, CREATED, "gsm8k", "1", "{}", "passed", "[1]")])
+    store.probes([Probe(CREATED, "contract", "projection/columns-32", "passed", "ab" * 32, '{"checks": 65}')])
+    store.decision(Decision(CREATED, "projection/columns-32", "hold", "a person", "one startup is missing", "[]"))
+    store.prompt_hashes("c", "t", "x", {"alpha": "00"})
+
+
+def main():
+    path = Path(__file__).with_name("stores") / f"{REVISION}.sqlite"
+    if path.exists():
+        raise SystemExit(f"{path} exists: a released store is never made again")
+    with Store.open(path) as store:
+        write(store)
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.execute("VACUUM")
+    connection.close()
+    print(f"{path.name}: {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
