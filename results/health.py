@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from campaigns.compare import divergence
 from campaigns.records import Exactness
-from results.reader import Life
+from results.reader import Life, Reader
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Determinism:
     differing: tuple[str, ...]  # fixtures and the startups that answered otherwise
 
 
-def determinism(measured: pd.DataFrame) -> tuple[Determinism, ...]:
+def determinism(reader: Reader, measured: pd.DataFrame) -> tuple[Determinism, ...]:
     """Per role; an equality of token hashes, never a tolerance. Requests without ids are left out."""
     known = measured[measured.admissible & measured.token_sha256.notna()]
     found = []
@@ -31,8 +32,8 @@ def determinism(measured: pd.DataFrame) -> tuple[Determinism, ...]:
         prompts = rows.groupby(["fixture", "seed"])
         repeated = {key: answers for key, answers in prompts if answers.startup.nunique() > 1}
         differing = tuple(
-            _differing(str(fixture), answers)
-            for (fixture, _), answers in repeated.items()
+            _differing(reader, f"{fixture}, seed {seed}", answers)
+            for (fixture, seed), answers in repeated.items()
             if answers.token_sha256.nunique() > 1
         )
         count = len(repeated)
@@ -40,10 +41,14 @@ def determinism(measured: pd.DataFrame) -> tuple[Determinism, ...]:
     return tuple(found)
 
 
-def _differing(fixture: str, answers: pd.DataFrame) -> str:
-    first = answers.token_sha256.iloc[0]
-    startups = sorted({int(s) + 1 for s in answers.startup[answers.token_sha256 != first]})
-    return f"{fixture}: startups {', '.join(map(str, startups))} differ from startup {int(answers.startup.iloc[0]) + 1}"
+def _differing(reader: Reader, prompt: str, answers: pd.DataFrame) -> str:
+    """Which startups answered otherwise than the first one, and where the first of them parts from it."""
+    first = answers.iloc[0]
+    others = answers[answers.token_sha256 != first.token_sha256]
+    index, ids = divergence(*(reader.token_ids(int(row.request_id)) for row in (first, others.iloc[0])))
+    startups = ", ".join(str(startup + 1) for startup in sorted({int(s) for s in others.startup}))
+    where = "" if ids is None else f", at token {index}: {ids[0]} became {ids[1]}"
+    return f"{prompt}: startups {startups} differ from startup {int(first.startup) + 1}{where}"
 
 
 def missing_notes(

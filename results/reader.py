@@ -144,6 +144,10 @@ class Reader:
     def rounds(self, request_id: int) -> tuple[Round, ...]:
         return from_rows(self.connection.connection.cursor().execute(_ROUNDS, (request_id,)))
 
+    def token_ids(self, request_id: int) -> tuple[int, ...] | None:
+        query = select(schema.request.c.token_ids).where(schema.request.c.id == request_id)
+        return unpack_ids(self.connection.scalar(query))
+
     def pairs(self, campaign_id: str) -> list[Pair]:
         """Every pair, those of superseded block attempts too."""
         return self._facts(Pair, schema.pair, campaign_id)

@@ -115,7 +115,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         superseded=_superseded(requests),
         required_exactness=required,
         resolution_ms=resolution_ms,
-        determinism=determinism(measured),
+        determinism=determinism(reader, measured),
         failures=tuple(failures),
         missing=missing_notes(measured, plan, required, lives, bool(floors)),
         flags=_flags(measured),
