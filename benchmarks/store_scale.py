@@ -115,7 +115,7 @@ def ask(path: Path, *words: str) -> tuple[float, float, float]:
 
 
 def inside(path: Path) -> Iterator[tuple[str, float, float]]:
-    """The same questions without starting Python: what a session or a notebook waits for."""
+    """The same questions without starting Python: what a notebook waits for."""
     from results.history import history
     from results.query import query
     from results.reader import Reader
