@@ -88,7 +88,8 @@ class Routes:
         return await self._answer(request, order, answers.CompletionWriter(order, self._card().name))
 
     async def chat_completions(self, request: Request) -> Response:
-        order = chat_order(await self._body(request), self._card())
+        # Off the event loop: a grammar can take long to compile, and other streams must go on.
+        order = await asyncio.to_thread(chat_order, await self._body(request), self._card())
         return await self._answer(request, order, answers.ChatWriter(order, self._card().name))
 
     async def tokenize(self, request: Request) -> Response:

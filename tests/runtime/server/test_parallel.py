@@ -2,10 +2,16 @@
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runtime.config import TargetConfig, read_json
+from runtime.errors import ModelError
+from runtime.parallel import shard_config
+
+ROOT = Path(__file__).resolve().parents[3]
 QUESTION = "Hugo fills 4 boxes with 9 coins each. Ida takes 6 coins away. How many coins are left?"
 GREEDY = {"temperature": 0.0, "max_tokens": 60, "ignore_eos": True, "return_token_ids": True}
 SHORT = "--max-model-len=256"
@@ -57,7 +63,8 @@ def test_a_dead_rank_fails_the_request_and_the_server(start: Any) -> None:
         assert parallel.process.wait(timeout=30) == 1
 
 
-def test_a_size_that_does_not_divide_is_refused(start: Any) -> None:
-    with start("--tensor-parallel-size=3", SHORT, wait=False) as parallel:
-        assert parallel.process.wait(timeout=90) == 1
-        assert "does not divide" in parallel.log.read_text()
+def test_a_size_that_does_not_divide_is_refused() -> None:
+    config = TargetConfig.from_hf(read_json(ROOT / "runtime/checkpoints/nano/config.json"))
+    assert shard_config(config, 4).num_attention_heads == config.num_attention_heads // 4
+    with pytest.raises(ModelError, match="size 3 does not divide num_attention_heads 8"):
+        shard_config(config, 3)
