@@ -123,11 +123,16 @@ def _about(row: Mapping[str, Any]) -> dict[str, Any]:
         "control": plan["control"]["name"],
         "candidate": plan["candidate"]["name"],
         "arms": json.dumps([plan["control"], plan["candidate"]]).replace('", "', "/"),
-        "gpu": fingerprint.get("host.device_names", ""),
+        "gpu": _names(fingerprint.get("host.device_names", "")),
         "model": plan["server"]["model"] or fingerprint.get("weights_sha256", "")[:12],
         "plan": plan,
         "family": family(fingerprint),
     }
+
+
+def _names(text: str) -> str:
+    """A fingerprint keeps lists as JSON text."""
+    return ", ".join(json.loads(text)) if text.startswith("[") else text
 
 
 def _measure(reader: Reader, every: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, _Measured]]:
