@@ -11,8 +11,11 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import hydra
+from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
@@ -21,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from campaigns.errors import CampaignError, Exit, UsageError, highest
 from orchestrator.config import register_schema, typed
 from orchestrator.identity import CONF
-from orchestrator.prepare import prepare
+from orchestrator.prepare import Prepared, prepare
 
 
 def run(overrides: Sequence[str]) -> Exit:
@@ -36,6 +39,18 @@ def run(overrides: Sequence[str]) -> Exit:
         except (HydraException, OmegaConfBaseException) as error:
             raise UsageError(_sentence(error)) from error
     return highest(codes)
+
+
+def composed(overrides: Sequence[str], store_path: Path) -> Prepared:
+    """The campaign that `run` with these overrides would start; nothing is built, leased or recorded."""
+    register_schema()
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            raw = compose("config", overrides=list(overrides))
+        values = OmegaConf.to_container(raw, resolve=True)
+        return replace(prepare(typed(values), values, build=False), store_path=store_path)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UsageError(_sentence(error)) from error
 
 
 def _check_flags(overrides: Sequence[str]) -> None:

@@ -62,19 +62,19 @@ class Prepared:
         )
 
 
-def prepare(config: Config, raw: Any) -> Prepared:
-    """Read, check, hash and count. `raw` is the resolved configuration as plain data; it is what gets stored."""
+def prepare(config: Config, raw: Any, *, build: bool = True) -> Prepared:
+    """Read, check, hash, count and build. `raw` is the resolved configuration as plain data; it is what gets stored."""
     model = _model(config.server.adapter, config.server.model)
     checkpoint = Checkpoint.open(model) if model else None
     plan = build_plan(config, _prompts(config, checkpoint))
-    native = _native(plan)
+    native = _native(plan, build)
     ids = {f.id: checkpoint.ids(f) for f in plan.fixtures} if checkpoint else {}
-    build = _build(plan, model)
+    hashes = _build(plan, model)
     return Prepared(
         plan=plan,
         # Not canonical: the order of a message's keys reaches the wire.
         config_json=json.dumps(raw, ensure_ascii=False),
-        fingerprint=fingerprint(plan, build, _host(plan)),
+        fingerprint=fingerprint(plan, hashes, _host(plan)),
         provenance={
             "git": identity.git_state(),
             "versions": identity.versions(),
@@ -83,7 +83,7 @@ def prepare(config: Config, raw: Any) -> Prepared:
             "template_sha256": sha256_text(checkpoint.template) if checkpoint else "",
             "prompt_sha256": {name: token_sha256(tokens) for name, tokens in ids.items()},
         },
-        expected={**(identity.checkpoint_hashes(model) if model else {}), "source_sha256": build.runtime_sha256},
+        expected={**(identity.checkpoint_hashes(model) if model else {}), "source_sha256": hashes.runtime_sha256},
         prompt_ids=ids,
         budgets=_budgets(plan, checkpoint, ids),
         store_path=Path(config.store.path),
@@ -97,13 +97,13 @@ def prepare_again(config_json: str) -> Prepared:
     return prepare(typed(raw), raw)
 
 
-def _native(plan: CampaignPlan) -> dict[str, str]:
+def _native(plan: CampaignPlan, build: bool) -> dict[str, str]:
     """Check the arms' schedules and build them; on a joined cluster the leased host builds its own on first use."""
     if plan.server.adapter != "dflash2":
         return {}
     listed = schedules.listing()
     schedules.check(plan, listed)
-    return {} if plan.lease.ray_address else schedules.build(plan, listed)
+    return schedules.build(plan, listed) if build and not plan.lease.ray_address else {}
 
 
 def _prompts(config: Config, checkpoint: Checkpoint | None) -> Prompts:

@@ -2,7 +2,7 @@
 
 from orchestrator.commands.corpus import add_corpus_parser
 from orchestrator.commands.doctor import add_doctor_parser
-from orchestrator.commands.exchange import add_export_parser, add_import_parser, add_plan_parser
+from orchestrator.commands.exchange import add_export_parser, add_import_parser
 from orchestrator.commands.gates import add_gates_parser, add_probe_parser, add_promote_parser
 from orchestrator.commands.history import (
     add_baseline_parser,
@@ -12,6 +12,7 @@ from orchestrator.commands.history import (
     add_trend_parser,
 )
 from orchestrator.commands.lease import add_lease_parser
+from orchestrator.commands.plan import add_plan_parser
 from orchestrator.commands.report import add_report_parser, add_status_parser, add_verify_parser
 from orchestrator.commands.run import add_resume_parser, add_run_parser, add_stop_parser
 from orchestrator.commands.score import add_score_parser

@@ -1,14 +1,13 @@
-"""`campaign export`, `import`, `plan --from`: facts for other tools, from other stores, for the next campaign."""
+"""`campaign export` and `import`: facts for other tools, and from other stores."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import Any
 
-from campaigns.errors import Exit, UsageError
+from campaigns.errors import Exit
 from campaigns.plan import Role
 from orchestrator.commands.options import campaign_argument, store_option
 from orchestrator.commands.report import write
@@ -55,23 +54,3 @@ def run_import(options: argparse.Namespace) -> int:
         outcomes = merge(store, other)
     print("\n".join(lines(outcomes)))
     return int(Exit.IDENTITY if any(outcome.conflict for outcome in outcomes) else Exit.COMPLETE)
-
-
-def add_plan_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("plan", help="startups and pairs for a wanted precision, from a measured campaign")
-    parser.add_argument("--from", dest="source", required=True, metavar="ID", help="best an A/A campaign of this host")
-    parser.add_argument("--half-width", type=float, default=0.5, metavar="PERCENT", help="default: %(default)s")
-    store_option(parser)
-    parser.set_defaults(run=run_plan)
-
-
-def run_plan(options: argparse.Namespace) -> int:
-    from results.forecast import forecast
-    from results.reader import Reader
-
-    if options.half_width <= 0:
-        raise UsageError(f"--half-width {options.half_width}: a positive number of percent")
-    with Reader.open(options.store) as reader:
-        wanted = math.log1p(options.half_width / 100)
-        print(forecast(reader, reader.resolve(options.source), wanted), end="")
-    return int(Exit.COMPLETE)

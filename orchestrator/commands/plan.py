@@ -1,0 +1,43 @@
+"""`campaign plan`: what a configuration would run and how long it would take; or how much a precision needs."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+from campaigns.errors import Exit, UsageError
+from orchestrator.commands.options import store_option
+
+
+def add_plan_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("plan", help="what a campaign would run, or needs for a wanted precision")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for run; nothing is started")
+    parser.add_argument("--from", dest="source", metavar="ID", help="propose startups and pairs from this campaign")
+    parser.add_argument("--half-width", type=float, default=0.5, metavar="PERCENT", help="default: %(default)s")
+    store_option(parser)
+    parser.set_defaults(run=run_plan)
+
+
+def run_plan(options: argparse.Namespace) -> int:
+    if options.source is None:
+        from orchestrator.launch import composed
+        from orchestrator.outlook import outlook
+
+        print(outlook(composed(options.overrides, options.store)), end="")
+        return int(Exit.COMPLETE)
+    if options.overrides:
+        raise UsageError(f"{options.overrides[0]}: --from takes its configuration from the campaign; drop the override")
+    if options.half_width <= 0:
+        raise UsageError(f"--half-width {options.half_width}: a positive number of percent")
+    return _propose(options)
+
+
+def _propose(options: argparse.Namespace) -> int:
+    from results.forecast import forecast
+    from results.reader import Reader
+
+    with Reader.open(options.store) as reader:
+        wanted = math.log1p(options.half_width / 100)
+        print(forecast(reader, reader.resolve(options.source), wanted), end="")
+    return int(Exit.COMPLETE)

@@ -1,0 +1,36 @@
+"""What a configuration would do, without doing it: counts from the plan, time from history or a stated guess."""
+
+from __future__ import annotations
+
+from campaigns.plan import blocks, life_warmups, pair_keys
+from campaigns.provenance import canonical_json
+from orchestrator.prepare import Prepared
+from results.pace import GUESS, Pace, pace
+from results.reader import Reader
+
+
+def outlook(prepared: Prepared) -> str:
+    plan, speed = prepared.plan, _pace(prepared)
+    every = [block for startup in range(plan.startups) for block in blocks(plan, startup)]
+    num_pairs = len(pair_keys(plan))
+    num_warmups = 2 * (sum(block.warmups for block in every) + plan.startups * life_warmups(plan))
+    num_requests = 2 * num_pairs + num_warmups
+    overhead_s = plan.startups * (speed.startup_s + plan.calibrate_s)
+    total_s = num_requests * speed.request_s + overhead_s
+    return (
+        f"{plan.name}: {plan.candidate.name} against {plan.control.name}\n"
+        f"  startups   {plan.startups}\n"
+        f"  fixtures   {len(plan.fixtures)}, {len(every)} blocks\n"
+        f"  pairs      {num_pairs}\n"
+        f"  requests   {2 * num_pairs} measured, {num_warmups} warm-ups\n"
+        f"  time       about {total_s / 60:.1f} min: {speed.request_s:.2f} s a request, "
+        f"{speed.startup_s + plan.calibrate_s:.0f} s a startup ({speed.source})\n"
+    )
+
+
+def _pace(prepared: Prepared) -> Pace:
+    if not prepared.store_path.exists():
+        return GUESS
+    with Reader.open(prepared.store_path) as reader:
+        arguments = canonical_json(prepared.plan.server.args)
+        return pace(reader, prepared.fingerprint["weights_sha256"], arguments)
