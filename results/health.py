@@ -29,26 +29,27 @@ def determinism(reader: Reader, measured: pd.DataFrame) -> tuple[Determinism, ..
     known = measured[measured.admissible & measured.token_sha256.notna()]
     found = []
     for role, rows in known.groupby("role"):
-        prompts = rows.groupby(["fixture", "seed"])
-        repeated = {key: answers for key, answers in prompts if answers.startup.nunique() > 1}
+        counts = rows.groupby(["fixture", "seed"])[["startup", "token_sha256"]].nunique()
+        repeated = counts[counts.startup > 1]
         differing = tuple(
-            _differing(reader, f"{fixture}, seed {seed}", answers)
-            for (fixture, seed), answers in repeated.items()
-            if answers.token_sha256.nunique() > 1
+            _differing(reader, rows[(rows.fixture == fixture) & (rows.seed == seed)])
+            for fixture, seed in repeated.index[repeated.token_sha256 > 1]
         )
-        count = len(repeated)
-        found.append(Determinism(str(rows.arm.iloc[0]), str(role), count, count - len(differing), differing))
+        equal = len(repeated) - len(differing)
+        found.append(Determinism(str(rows.arm.iloc[0]), str(role), len(repeated), equal, differing))
     return tuple(found)
 
 
-def _differing(reader: Reader, prompt: str, answers: pd.DataFrame) -> str:
+def _differing(reader: Reader, answers: pd.DataFrame) -> str:
     """Which startups answered otherwise than the first one, and where the first of them parts from it."""
     first = answers.iloc[0]
     others = answers[answers.token_sha256 != first.token_sha256]
     index, ids = divergence(*(reader.token_ids(int(row.request_id)) for row in (first, others.iloc[0])))
     startups = ", ".join(str(startup + 1) for startup in sorted({int(s) for s in others.startup}))
     where = "" if ids is None else f", at token {index}: {ids[0]} became {ids[1]}"
-    return f"{prompt}: startups {startups} differ from startup {int(first.startup) + 1}{where}"
+    return (
+        f"{first.fixture}, seed {first.seed}: startups {startups} differ from startup {int(first.startup) + 1}{where}"
+    )
 
 
 def missing_notes(
