@@ -7,6 +7,7 @@ answer). A kind that no source has comes from the embedded corpus; the caller se
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from campaigns.errors import UsageError
 
 KINDS = ("json-object", "json-schema", "one-tool", "parallel-tools")
 Pools = dict[str, list[Case]]
+# What grammar engines of servers do not follow; a request with it is refused, and no pair comes of it.
+_UNFOLLOWED = {"uniqueItems", "not", "if", "contains", "propertyNames", "dependentSchemas", "unevaluatedProperties"}
+_FORMATS = {"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"}
 _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
 
@@ -54,9 +58,29 @@ def _schemas(files: Sequence[Path], templates: Mapping[str, str], name: str) -> 
     for path in files:
         source = Source.open(path)
         (schema,) = source.need(0, "schema")
+        if not followable(schema):
+            continue
         message = {"role": "user", "content": render(templates, "json-schema", schema=compact_json(schema))}
         form = {"type": "json_schema", "json_schema": {"name": "document", "strict": True, "schema": schema}}
         yield "json-schema", Case(f"{name}/{path.stem}", name, source.sha256, 0, (message,), (), form, {})
+
+
+def followable(schema: Any) -> bool:
+    """Whether a server that constrains its output can be expected to follow the schema."""
+    if isinstance(schema, list):
+        return all(map(followable, schema))
+    if not isinstance(schema, Mapping):
+        return True
+    patterns = [schema.get("pattern"), *_keys(schema.get("patternProperties"))]
+    look_around = any(isinstance(text, str) and re.search(r"\(\?<?[=!]", text) for text in patterns)
+    known_format = not isinstance(schema.get("format"), str) or schema["format"] in _FORMATS
+    return (
+        not look_around and known_format and not (_UNFOLLOWED & schema.keys()) and all(map(followable, schema.values()))
+    )
+
+
+def _keys(value: Any) -> list[str]:
+    return list(value) if isinstance(value, Mapping) else []
 
 
 def _function_calling(folder: Path, name: str) -> Iterable[tuple[str, Case]]:

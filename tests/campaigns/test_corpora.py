@@ -351,6 +351,24 @@ def test_function_calling_folders_become_tool_cases(tmp_path: Path) -> None:
     assert list(pools["one-tool"][0].answer["calls"][0]) == ["music_play"]
 
 
+@pytest.mark.parametrize(
+    ("part", "followed"),
+    [
+        ({"type": "array", "items": {"type": "string", "format": "date"}}, True),
+        ({"type": "string", "pattern": "^[a-z]+(?:x|y)$"}, True),
+        ({"type": "array", "uniqueItems": True}, False),
+        ({"anyOf": [{"type": "string"}, {"not": {"type": "null"}}]}, False),
+        ({"type": "string", "pattern": "^(?!@)x"}, False),
+        ({"type": "string", "pattern": "(?<=a)x"}, False),
+        ({"type": "object", "patternProperties": {"^(?!@@)x": {}}}, False),
+        ({"type": "string", "format": "uri-reference"}, False),
+    ],
+)
+def test_schemas_that_no_grammar_follows_are_left_out(tmp_path: Path, part: dict[str, Any], followed: bool) -> None:
+    jsonl(tmp_path / "s.json", {"schema": {"type": "object", "properties": {"a": part}}, "tests": []})
+    assert len(structured.read([tmp_path], DEFAULT)["json-schema"]) == followed
+
+
 def test_kinds_that_the_sources_lack_come_from_the_embedded_corpus(tmp_path: Path) -> None:
     schemas = tmp_path / "schemas"
     schemas.mkdir()
