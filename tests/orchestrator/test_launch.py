@@ -26,7 +26,7 @@ from orchestrator.cli import main
         (["run", "corpus=file", "corpus.path=/nowhere/corpus.json"], "/nowhere/corpus.json"),
         (["bogus"], "invalid choice: 'bogus'"),
         (["resume"], "the following arguments are required: ID"),
-        (["report", "last", "--format", "docx"], "invalid choice: 'docx'"),
+        (["report", "last", "--bogus"], "unrecognized arguments: --bogus"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_code_1(
