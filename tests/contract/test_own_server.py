@@ -16,13 +16,14 @@ import yaml
 
 from campaigns.compare import compare
 from campaigns.errors import ServerFailed
+from campaigns.hashes import token_sha256
 from campaigns.plan import Arm, Fixture, PairKey, Phase, Role, Sampling, ServerPlan
 from campaigns.records import Exactness, Request
 from orchestrator.adapters import discover, open_adapter
 from orchestrator.client import Call, Client
 from orchestrator.identity import CONF, ROOT
 from orchestrator.observe import Context, observe
-from orchestrator.prompts import Checkpoint, token_sha256
+from orchestrator.prompts import Checkpoint
 from orchestrator.stream import read
 
 MODEL = ROOT / yaml.safe_load((CONF / "server" / "embedded.yaml").read_text())["model"]
