@@ -3,6 +3,7 @@
 kill_driver.py WORKDIR SERVER_OPTION…
 """
 
+import signal
 import sys
 from pathlib import Path
 
@@ -38,4 +39,6 @@ def main(workdir: Path, *options: str) -> None:
 
 
 if __name__ == "__main__":
+    # A shell that starts the tests in the background makes its children ignore ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     main(Path(sys.argv[1]), *sys.argv[2:])
