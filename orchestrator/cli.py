@@ -49,7 +49,11 @@ def _dispatch(arguments: list[str]) -> int:
         from orchestrator.launch import run
 
         return run(_run_flags(arguments[1:]))
-    options = parser().parse_args(arguments)
+    top = parser()
+    options, settings = top.parse_known_args(arguments)  # argparse loses positional words that stand behind an option
+    if settings and "settings" not in options:
+        top.error(f"unrecognized arguments: {' '.join(settings)}")
+    options.settings = settings
     code: int = options.run(options)
     return code
 

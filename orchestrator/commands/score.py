@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
 from orchestrator.commands.options import campaign_argument, store_option
 
-_SETTING = re.compile(r"[a-z_]+\.[a-z_.]+=")
 _DESCRIPTION = """Adds one row per answer and scorer; scoring again adds rows. Generated code runs in a sandbox of fresh
 namespaces. Where the kernel refuses them no code runs, unless sandbox.mode=weak accepts limits alone.
 Settings: sandbox.mode=namespaces|weak, sandbox.uid=N (what root becomes before any code runs)."""
@@ -22,21 +20,8 @@ def add_score_parser(subparsers: Any) -> None:
     store_option(parser)
     parser.add_argument("--corpus", default="", metavar="PATH", help="the frozen corpus, if it has moved")
     parser.add_argument("--jobs", type=int, default=1, help="sets of tests at once (default: %(default)s)")
-    parser.add_argument("--set", action="append", default=[], dest="settings", help=argparse.SUPPRESS)
     parser.usage = "campaign score [-h] [--store STORE] [--corpus PATH] [--jobs JOBS] ID [key=value …]"
-    parser.set_defaults(run=run_score)
-    _take_settings_anywhere(parser)
-
-
-def _take_settings_anywhere(parser: argparse.ArgumentParser) -> None:
-    """argparse loses positional words behind an option; as options `key=value` words may stand where they like."""
-    plain = parser.parse_known_args
-
-    def known(args: Sequence[str], namespace: argparse.Namespace | None = None) -> Any:
-        words = [("--set=" + word) if _SETTING.match(word) else word for word in args]
-        return plain(words, namespace)
-
-    parser.parse_known_args = known  # type: ignore[method-assign,assignment]
+    parser.set_defaults(run=run_score, settings=[])
 
 
 def run_score(options: argparse.Namespace) -> int:
