@@ -77,10 +77,9 @@ def request_stop(store_path: Path, campaign_id: str, reason: str) -> str:
 
 def _drive(store: Store, campaign: Campaign, prepared: Prepared) -> Exit:
     folder = outputs_folder(prepared.store_path, campaign.campaign_id)
-    done = len(store.recorded(campaign.campaign_id).pairs)
-    view = View(Console(), len(pair_keys(prepared.plan)), done)
+    view = View(Console(), len(pair_keys(prepared.plan)), store.recorded(campaign.campaign_id).pairs)
     view.say(
-        f"campaign {campaign.campaign_id} ({campaign.name}): {done} of {view.total} pairs recorded; log in {folder}"
+        f"campaign {campaign.campaign_id} ({campaign.name}): {view.done} of {view.total} pairs recorded; log in {folder}"
     )
     with Journal(folder) as journal:
         desk = Desk(store, campaign, prepared, journal, view, lambda: _stop_if_asked(folder))

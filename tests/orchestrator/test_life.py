@@ -172,8 +172,8 @@ class Bench:
     def live(self, handle: ScriptedHandle) -> None:
         recorded = self.store.recorded("c")
         missing = [block for block in blocks(self.plan, 0) if not recorded.holds(block)]
-        view = View(Console(quiet=True), len(pair_keys(self.plan)), 0)
-        desk = Desk(self.store, self.campaign, self.prepared, self.journal, view, lambda: self.asked_to_stop())
+        self.view = View(Console(quiet=True), len(pair_keys(self.plan)), recorded.pairs)
+        desk = Desk(self.store, self.campaign, self.prepared, self.journal, self.view, lambda: self.asked_to_stop())
         Life(desk, handle, 0, handle.attempt).run(missing)  # type: ignore[arg-type]
 
     def end(self) -> None:
@@ -204,6 +204,7 @@ def test_a_quiet_life_records_every_pair_once(bench: Bench) -> None:
 def test_a_broken_request_repeats_its_block_and_stays_as_evidence(bench: Bench) -> None:
     bench.live(ScriptedHandle(PLAN, 1, {3: Reason.STALL}))
     assert bench.store.recorded("c").pairs == set(pair_keys(PLAN))
+    assert bench.view.done == bench.view.total == 4  # the repeated pair counts once
     with bench.close() as reader:
         [failure] = reader.failures("c")
         assert failure.reason is Reason.STALL
