@@ -78,9 +78,8 @@ def request_stop(store_path: Path, campaign_id: str, reason: str) -> str:
 def _drive(store: Store, campaign: Campaign, prepared: Prepared) -> Exit:
     folder = outputs_folder(prepared.store_path, campaign.campaign_id)
     view = View(Console(), len(pair_keys(prepared.plan)), store.recorded(campaign.campaign_id).pairs)
-    view.say(
-        f"campaign {campaign.campaign_id} ({campaign.name}): {view.done} of {view.total} pairs recorded; log in {folder}"
-    )
+    name = f"{campaign.campaign_id} ({campaign.name})"
+    view.say(f"campaign {name}: {view.done} of {view.total} pairs recorded; log in {folder}")
     with Journal(folder) as journal:
         desk = Desk(store, campaign, prepared, journal, view, lambda: _stop_if_asked(folder))
         try:
