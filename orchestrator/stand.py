@@ -21,6 +21,7 @@ from campaigns.plan import Arm, Block, CampaignPlan, Fixture, Role, StartupMode,
 from campaigns.records import Calibration, DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
 from orchestrator.adapters import discover, open_adapter
 from orchestrator.bench import Attempt, Bench
+from orchestrator.boundary import device_states
 from orchestrator.calibration import calibrate
 from orchestrator.claim import pick_patiently
 from orchestrator.client import Client
@@ -204,8 +205,10 @@ class Stand:
             return min((length for length in lengths if length is not None), default=None)
 
     def identity(self) -> dict[str, Any]:
+        """What the live servers say of themselves, and the state of the devices now."""
         with self._at_work:
-            return self._identity()
+            assert self._lease is not None
+            return {**self._identity(), "device_state": device_states(self._inventory, self._lease.uuids)}
 
     def _identity(self) -> dict[str, Any]:
         """One identity of all servers: lists joined; a value in which two servers differ names both."""

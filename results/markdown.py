@@ -59,6 +59,7 @@ def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
         ("Superseded attempts", list(summary.superseded)),
         ("First divergences", [line for group in summary.groups for line in group.divergences][:20]),
         ("Restart determinism", _determinism(summary)),
+        ("Devices", _devices(summary)),
         ("Failures", [f"{f.utc} {f.reason.value}: {f.message}" for f in summary.failures]),
         ("How it was measured", _method(summary)),
         ("Identity", _identity(summary)),
@@ -89,6 +90,19 @@ def _determinism(summary: Summary) -> list[str]:
             )
             lines += [f"{arm.role}, {difference}" for difference in arm.differing[:10]]
     return lines
+
+
+def _devices(summary: Summary) -> list[str]:
+    used = summary.occupancy
+    if not used.held_s:
+        return []
+    line = (
+        f"held for {used.held_s:.0f} s by {used.n_startups} startups: "
+        f"{100 * used.measured_s / used.held_s:.0f} % measured requests, {100 * used.warmup_s / used.held_s:.0f} % "
+        "warm-ups, the rest starts, checks, pauses and stops"
+    )
+    energy = [] if used.energy_j is None else [f"{used.energy_j:.0f} J from warm-up to the last request"]
+    return [line, *energy, *used.changes]
 
 
 def _method(summary: Summary) -> list[str]:

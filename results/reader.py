@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, RowMapping, Table, select, text
 
@@ -45,6 +45,17 @@ class Life:
 
     startup: Startup
     end: StartupEnd | None
+
+
+@dataclass(frozen=True)
+class IdentityEvent:
+    """What the live server and its devices said of themselves at one moment of a startup: `warm`, then `last`."""
+
+    startup: int
+    attempt: int
+    moment: str
+    utc: str
+    identity: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -130,6 +141,9 @@ class Reader:
             )
             for row in self._rows(schema.startup, campaign_id, "id")
         ]
+
+    def identities(self, campaign_id: str) -> list[IdentityEvent]:
+        return self._facts(IdentityEvent, schema.identity, campaign_id)
 
     def requests(self, campaign_id: str, *, with_rounds: bool = True) -> Iterator[StoredRequest]:
         """Every request as it was recorded, warm-ups and superseded ones too."""

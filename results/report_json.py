@@ -59,6 +59,7 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "fixtures": [_group(group, summary.source) for group in summary.groups],
         "changes": [change(group) for group in summary.groups],
         "scores": _scores(scores),
+        "devices": vars(summary.occupancy) | {"changes": list(summary.occupancy.changes)},
         "restart_determinism": [vars(arm) | {"differing": list(arm.differing)} for arm in summary.determinism],
         "missing": list(summary.missing),
         "flags": dict(summary.flags),

@@ -26,6 +26,7 @@ from results.floors import aa_medians
 from results.groups import Group, Setting, build, context_length, excluded, group_effects, grouped
 from results.health import Determinism, determinism, missing_notes
 from results.levels import Source, source_of
+from results.occupancy import Occupancy, occupancy
 from results.reader import Life, Reader
 
 _UNDECIDED = frozenset({Verdict.SCREEN, Verdict.INCONCLUSIVE, Verdict.ORDER_SENSITIVE, Verdict.BELOW_RESOLUTION})
@@ -50,6 +51,7 @@ class Summary:
     required_exactness: Exactness
     resolution_ms: float | None
     determinism: tuple[Determinism, ...]
+    occupancy: Occupancy
     failures: tuple[Failure, ...]
     missing: tuple[str, ...]
     flags: Mapping[str, int]  # flag -> measured requests
@@ -116,6 +118,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         required_exactness=required,
         resolution_ms=resolution_ms,
         determinism=determinism(reader, measured),
+        occupancy=occupancy(requests, lives, reader.identities(campaign_id)),
         failures=tuple(failures),
         missing=missing_notes(measured, plan, required, lives, bool(floors)),
         flags=_flags(measured),

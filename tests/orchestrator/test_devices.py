@@ -7,12 +7,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pynvml
 import pytest
 
 from campaigns.errors import NoDevice, UsageError
+from orchestrator.boundary import device_states
 from orchestrator.devices import CpuInventory, Device, NvmlInventory, SimulatedInventory, chosen, open_inventory
 from orchestrator.lease import IDLE_BYTES
 
@@ -91,6 +92,21 @@ def test_nvml_is_asked_for_devices_processes_and_memory(nvml: FakeNvml) -> None:
         assert inventory.memory_used("GPU-c") == 5 << 20
         assert inventory.visibility(["GPU-c", "GPU-aaa1"]) == {"CUDA_VISIBLE_DEVICES": "GPU-c,GPU-aaa1"}
     assert nvml.num_shut == 1
+
+
+def test_a_boundary_keeps_what_a_device_offers(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(*_: object) -> NoReturn:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    for name in (name for name in vars(pynvml) if name.startswith("nvmlDeviceGet") and name not in nvml.functions()):
+        monkeypatch.setattr(pynvml, name, lacks)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", lambda handle: 100 + handle)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEccErrors", lambda handle, kind, counter: 10 * kind + counter)
+    [state] = device_states(NvmlInventory(), ["GPU-c"])
+    uncorrected = 10 * pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED + pynvml.NVML_VOLATILE_ECC
+    assert state["energy_mj"] == 102 and state["ecc_uncorrected"] == uncorrected
+    assert set(state) == {"uuid", "driver", "energy_mj", "ecc_uncorrected", "ecc_corrected"}
+    assert device_states(CpuInventory(), ["cpu-1"]) == []
 
 
 def test_an_old_driver_counts_its_reserve(nvml: FakeNvml) -> None:
