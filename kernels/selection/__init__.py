@@ -6,7 +6,7 @@ run(logits [R, V] FP32, k) -> Candidates(values FP32 [R, k + 1], ids int64 [R, k
 from __future__ import annotations
 
 from kernels.registry import Op
-from kernels.selection import cpu, cuda, reference, sort
+from kernels.selection import cpu, cuda, keys, reference, sort
 from kernels.selection.problem import Candidates, Problem, problem_of
 
 __all__ = ["OP", "Candidates", "Problem", "problem_of"]
@@ -14,6 +14,6 @@ __all__ = ["OP", "Candidates", "Problem", "problem_of"]
 OP = Op(
     name="selection",
     reference=reference.choose,
-    schedules=(sort.SCHEDULE, cpu.SCAN, cpu.SCAN_32, *cuda.SCHEDULES),
-    default="sort",
+    schedules=(keys.SCHEDULE, sort.SCHEDULE, cpu.SCAN, cpu.SCAN_32, *cuda.SCHEDULES),
+    default="keys",
 )

@@ -1,4 +1,4 @@
-"""The default selection: torch's stable sort of whole rows, which is the contract itself."""
+"""Selection by torch's stable sort of whole rows, which is the contract itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kernels.selection.reference import choose
 
 
 def guard(problem: Problem) -> Refusal | None:
-    """Takes everything: it is what runs where another schedule refuses."""
+    """Takes everything."""
     return None
 
 

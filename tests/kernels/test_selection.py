@@ -80,5 +80,5 @@ REFUSALS = [
 def test_refuses_with_a_reason(name, problem, words):
     assert select(OP, GOOD, name).schedule.name == name
     chosen = select(OP, problem, name)
-    assert chosen.schedule.name == "sort"
+    assert chosen.schedule.name == "keys"
     assert words in chosen.refusals[0][1].reason

@@ -38,7 +38,7 @@ def shadowed(make: Any, op: str, candidate: str, **request: Any) -> tuple[list[i
 
 @pytest.mark.parametrize("op", ("gdn", "attention", "selection"))
 def test_a_schedule_shadowed_by_itself_agrees_everywhere(make: Any, op: str) -> None:
-    name = {"gdn": "sequential", "attention": "gathered", "selection": "sort"}[op]
+    name = {"gdn": "sequential", "attention": "gathered", "selection": "keys"}[op]
     tokens, lines = shadowed(make, op, name)
     assert tokens == make.answer(make.engine(), make.prompt_of(12), max_tokens=8).tokens
     assert lines[-1]["passed"] and lines[-1]["calls"] > 0 and not lines[-1]["refusals"]
