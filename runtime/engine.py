@@ -10,6 +10,7 @@ Knows no HTTP, no text and no queue. Closing the iterator early gives the reques
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,6 +29,7 @@ from runtime.parallel import Group, ShardedWeights, parallelise, shard_config
 from runtime.round import Decoder
 from runtime.sequence import Finish, GenerateRequest, Generation, Prefill, RoundRecord
 from runtime.state import StatePool
+from runtime.vocabulary import ShardedVocabulary, Vocabulary
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ROWS = 8
@@ -100,19 +102,33 @@ class Engine:
         aux = shape.draft.target_layer_ids if shape.draft else ()
         target = Target(shape.target, target_weights, operators, aux)
         group = _join(shape)
+        vocabulary = Vocabulary(shape.target.vocab_size, operators)
         if group is not None:
             parallelise(target, group, operators)
+            vocabulary = ShardedVocabulary(shape.target.vocab_size, operators, group)
         drafter, draft_cache = None, None
         if shape.draft:
             drafter = Drafter(shape.draft, draft_weights, target.embedding, target.head, operators)
             draft_cache = DraftCache(shape.draft, shape.capacity, shape.dtype, shape.device)
         cache = PagedCache(shape.target, shape.capacity, shape.page_size, shape.cache_dtype, shape.device)
         memory = Memory(cache, StatePool(shape.target, shape.device, shape.dtype, ROWS))
-        graphs = Graphs(operators, shape.options.cuda_graphs and shape.device.type == "cuda" and group is None)
+        graphs = Graphs(operators, shape.options.cuda_graphs and shape.device.type == "cuda")
         decoder = Decoder(
-            target, drafter, memory, draft_cache, operators, shape.prefill_chunk, graphs, shape.options.context_pipeline
+            target,
+            drafter,
+            memory,
+            draft_cache,
+            operators,
+            vocabulary,
+            shape.prefill_chunk,
+            graphs,
+            shape.options.context_pipeline,
         )
         return cls(decoder, shape.options, shape.capacity, shape.kv_cache_dtype, eos, group)
+
+    def counters(self) -> list[dict[str, Any]]:
+        """Runs of each schedule since start, and what ranks had to send each other beside candidates."""
+        return [*self.routes.counters(), *self.decoder.vocabulary.counters()]
 
     def generate(self, request: GenerateRequest) -> Iterator[Prefill | RoundRecord | Finish]:
         """Events of one request. Raises RuntimeFault; the engine stays usable."""

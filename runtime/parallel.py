@@ -1,9 +1,9 @@
 """Tensor parallel: one process per rank, the same decoder with a share of every head, channel and vocabulary row.
 
 Column-parallel weights are cut by output rows, row-parallel ones by input columns; a row-parallel product is summed
-over the ranks in rank order in FP32, so that every rank holds the same bits. The head is cut by vocabulary; its logits
-are gathered in rank order, which is the dense order. Embedding and drafter are whole on every rank. What every rank
-computes from the same bits is the same, so no token has to be sent; `Group.agree` carries what only one rank can know.
+over the ranks in rank order in FP32, so that every rank holds the same bits. The head is cut by vocabulary;
+`runtime.vocabulary` merges what the ranks find in their parts. Embedding and drafter are whole on every rank. Equal
+bits give equal tokens, so no token has to be sent; `Group.agree` carries what only one rank can know.
 
 Knows no requests and no kernels.
 """
@@ -47,6 +47,10 @@ class Group:
             backend, init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=_TIMEOUT
         )
         self._device = device
+
+    def close(self) -> None:
+        """Leave; every rank does. The next group of this process needs another rendezvous file."""
+        dist.destroy_process_group()
 
     def gather(self, x: Tensor) -> list[Tensor]:
         """Every rank's `x`, in rank order; shapes are equal."""
@@ -130,23 +134,11 @@ class Summed:
         return self._group.sum(self._linear(x))
 
 
-class ShardedHead:
-    """Logits of the whole vocabulary from every rank's rows, in the order of the ids."""
-
-    def __init__(self, head: Head, group: Group) -> None:
-        self._head, self._group = head, group
-        self.weight = head.weight
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        return torch.cat(self._group.gather(self._head(hidden)), -1)
-
-
 def parallelise(target: Target, group: Group, operators: Operators) -> None:
     """Turn a decoder made of one rank's weights into that rank's part of the whole."""
     for layer in target.layers:
         layer.mixer.out = Summed(layer.mixer.out, group)
         layer.mlp.down = Summed(layer.mlp.down, group)
-    head = target.head
     if target.config.tie_word_embeddings:
-        head = Head(target.embedding.chunk(group.size)[group.rank].contiguous(), operators, "lm_head")
-    target.head = ShardedHead(head, group)
+        rows = target.embedding.chunk(group.size)[group.rank].contiguous()
+        target.head = Head(rows, operators, "lm_head")

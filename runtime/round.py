@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels import selection
+from kernels.selection import Candidates
 from runtime import draft, lookup
 from runtime.acceptance import Proposal, accept
 from runtime.cache import DraftCache
@@ -23,16 +23,18 @@ from runtime.models.drafter import Drafter
 from runtime.models.steps import Memory, PrefillStep, VerifyStep
 from runtime.models.target import Target
 from runtime.operators import Operators
-from runtime.sampling import Distribution, SamplingParams, bad_logits, check_logits, distribution
+from runtime.sampling import Distribution, SamplingParams, bad_logits, distribution, shortlisted
 from runtime.sequence import Generation, Prefill, RoundRecord, TokenGate
 from runtime.state import RequestState
+from runtime.vocabulary import Vocabulary
 
 Context = list[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Verified:
-    """Logits [R, V] FP32, aux states [R, n * H] and positions [R] of verified rows; their context if computed early."""
+    """Logits [R, V] FP32 (a rank's part of them), aux states [R, n * H] and positions [R] of verified rows; their
+    context if computed early."""
 
     logits: Tensor
     aux: Tensor | None
@@ -49,6 +51,7 @@ class Decoder:
     memory: Memory
     draft_cache: DraftCache | None
     operators: Operators
+    vocabulary: Vocabulary
     prefill_chunk: int
     graphs: Graphs
     context_pipeline: bool = True
@@ -151,14 +154,19 @@ class Decoder:
     def accept(self, generation: Generation, logits: Tensor, proposal: Proposal | None) -> tuple[int, list[int]]:
         """How many drafts the target accepts, and the tokens that follow from `logits` [R, V]: those and one more."""
         if generation.gate is not None:
-            logits = _masked(logits, generation.gate, proposal)
-        shortlist = self._shortlist(logits, generation.sampling)
-        accepted, tokens, cut_tie = self._judge(
-            logits, distribution(logits, generation.sampling, shortlist), generation, proposal
-        )
+            logits = self.vocabulary.masked(logits, _allowed(generation.gate, proposal))
+        accepted, tokens, cut_tie = self._judge(logits, self._law(logits, generation.sampling), generation, proposal)
         if cut_tie:
-            accepted, tokens, _ = self._judge(logits, distribution(logits, generation.sampling), generation, proposal)
+            law = distribution(self.vocabulary.whole(logits), generation.sampling)
+            accepted, tokens, _ = self._judge(logits, law, generation, proposal)
         return accepted, tokens
+
+    def _law(self, logits: Tensor, params: SamplingParams) -> Distribution:
+        """From the top k and the probe behind it, or from whole rows where sampling needs them."""
+        k = 1 if params.greedy else params.top_k
+        if not 0 < k < self.vocabulary.size:
+            return distribution(self.vocabulary.whole(logits), params)
+        return shortlisted(*self.vocabulary.best(logits, k), params, self.vocabulary.size)
 
     def context(self, aux: Tensor, positions: Tensor) -> Context:
         """Context keys and values of all rows, per layer of the drafter."""
@@ -168,22 +176,10 @@ class Decoder:
         """Store the first `keep` rows of `context`, from position `start`; rejected rows write nothing."""
         self.draft_cache.store(start, keep, context)
 
-    def select(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def select(self, logits: Tensor, k: int) -> Candidates:
         """The best `k` values and ids [R, k] of `logits` [R, V], in dense tie order."""
-        if k >= logits.shape[-1]:
-            values, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
-            return values, ids
-        values, ids = self._candidates(logits, k)
-        return values[:, :k], ids[:, :k]
-
-    def _candidates(self, logits: Tensor, k: int) -> selection.Candidates:
-        problem = selection.problem_of(logits, k)
-        return self.operators.run("selection", selection.OP, problem, logits, k)
-
-    def _shortlist(self, logits: Tensor, params: SamplingParams) -> selection.Candidates | None:
-        """The top k and the probe behind it, or None where sampling needs the whole vocabulary."""
-        k = 1 if params.greedy else params.top_k
-        return self._candidates(logits, k) if 0 < k < logits.shape[-1] else None
+        values, ids = self.vocabulary.best(logits, k)
+        return Candidates(values[:, :k], ids[:, :k])
 
     def _judge(
         self, logits: Tensor, target: Distribution, generation: Generation, proposal: Proposal | None
@@ -192,7 +188,7 @@ class Decoder:
         seed, start = generation.seed_and_start(self.device)
         target = Distribution(target.ids[None], target.p[None], target.cut_tie)
         verdict = accept(target, proposal or _nothing(seed), seed, start)
-        flags = torch.stack((check_logits(logits), target.cut_tie)).long()
+        flags = torch.stack((self.vocabulary.broken(logits), target.cut_tie)).long()
         drafts = proposal.tokens[0] if proposal is not None else seed[:0]
         broken, cut_tie, accepted, token, *drafted = torch.cat(
             (flags, verdict.accepted, verdict.token, drafts)
@@ -220,9 +216,8 @@ def _gated(proposal: Proposal, gate: TokenGate) -> Proposal:
     return Proposal(proposal.tokens[:, :keep], proposal.ids[:, :keep], proposal.q[:, :keep])
 
 
-def _masked(logits: Tensor, gate: TokenGate, proposal: Proposal | None) -> Tensor:
-    drafts = proposal.tokens[0].tolist() if proposal is not None else []
-    return logits.masked_fill(~gate.allowed(drafts).to(logits.device), float("-inf"))
+def _allowed(gate: TokenGate, proposal: Proposal | None) -> Tensor:
+    return gate.allowed(proposal.tokens[0].tolist() if proposal is not None else [])
 
 
 def _hits(operators: Operators) -> dict[tuple[str, str], int]:

@@ -52,16 +52,18 @@ class Distribution:
     cut_tie: Tensor
 
 
-def distribution(
-    logits: Tensor, params: SamplingParams, shortlist: "tuple[Tensor, Tensor] | None" = None
-) -> Distribution:
-    """The target's distribution for each row of FP32 `logits` [.., V].
+def distribution(logits: Tensor, params: SamplingParams) -> Distribution:
+    """The target's distribution for each row of whole FP32 `logits` [.., V]; the vocabulary is sorted."""
+    values, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
+    return _distribution(values, ids, params, complete=True)
 
-    `shortlist` may hold the sorted top `k + 1` values and ids of each row, the probe last; without it the whole
-    vocabulary is sorted.
-    """
-    values, ids = shortlist if shortlist is not None else torch.sort(logits, dim=-1, descending=True, stable=True)
-    complete = values.shape[-1] == logits.shape[-1]
+
+def shortlisted(values: Tensor, ids: Tensor, params: SamplingParams, vocab_size: int) -> Distribution:
+    """The same from the sorted top `k + 1` of each row, the probe last, where `params` keep the top k or fewer."""
+    return _distribution(values, ids, params, complete=values.shape[-1] == vocab_size)
+
+
+def _distribution(values: Tensor, ids: Tensor, params: SamplingParams, complete: bool) -> Distribution:
     if params.greedy:
         first = ids[..., :1]
         return Distribution(first, torch.ones_like(first, dtype=torch.float64), values.new_zeros((), dtype=torch.bool))
@@ -74,11 +76,6 @@ def distribution(
         p = p * (p.cumsum(-1) - p < params.top_p)
         p = p / p.sum(-1, keepdim=True)
     return Distribution(ids, p, tie)
-
-
-def check_logits(logits: Tensor) -> Tensor:
-    """Scalar flag, on the device: some row holds a NaN or no token above -inf."""
-    return (~(logits.amax(-1) > float("-inf"))).any()
 
 
 def bad_logits() -> SamplingError:

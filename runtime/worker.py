@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 
 
+class RankMismatch(Exception):
+    """A broken invariant: the process ends, and with it the server."""
+
+
 def main() -> int:
     options = _parse()
     _die_with_parent(options.parent)
@@ -41,7 +45,7 @@ def main() -> int:
         worker.serve()
     except PeerGone:
         return 0
-    except RuntimeFault as error:
+    except (RuntimeFault, RankMismatch) as error:
         channel.send({"event": "fatal", "message": str(error)})
         return 1
     return 0
@@ -82,6 +86,7 @@ def _load(options: argparse.Namespace, channel: Channel) -> Worker:
             device=f"cuda:{options.rank}" if options.device == "cuda" else options.device,
             dtype=options.dtype,
             kv_cache_dtype=options.kv_cache_dtype,
+            cuda_graphs=options.world_size == 1,  # collectives inside a captured graph are not in use
             rank=options.rank,
             world_size=options.world_size,
             rendezvous=options.rendezvous,
@@ -90,10 +95,6 @@ def _load(options: argparse.Namespace, channel: Channel) -> Worker:
     vocab_size = engine.decoder.target.config.vocab_size
     grammars = GrammarTokenizer(options.model, vocab_size, engine.eos_ids)
     return Worker(engine, channel, grammars, options.audit_ranks)
-
-
-class RankMismatch(Exception):
-    """A broken invariant: the process ends, and with it the server."""
 
 
 class Worker:
@@ -133,7 +134,7 @@ class Worker:
             case "arm":
                 self._reply(message["call"], dict(self._engine.routes.enabled))
             case "counters":
-                self._reply(message["call"], self._engine.routes.counters())
+                self._reply(message["call"], self._engine.counters())
 
     def _generate(self, job: int, order: Generation) -> None:
         try:

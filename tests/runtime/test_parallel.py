@@ -1,0 +1,99 @@
+"""Tensor parallel over gloo: two and four ranks against one, in FP32, with ties laid across the shards on purpose."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZES = (2, 4)
+
+
+def run_ranks(folder: Path, size: int) -> list[dict[str, Any]]:
+    """What each rank of a group of `size` found."""
+    script = str(Path(__file__).with_name("ranks.py"))
+    outputs = [folder / f"{size}-{rank}.pt" for rank in range(size)]
+    commands = [
+        [sys.executable, script, str(rank), str(size), str(folder / f"meeting-{size}"), str(output)]
+        for rank, output in enumerate(outputs)
+    ]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
+    children = [subprocess.Popen(command, cwd=ROOT, env=environment) for command in commands]
+    try:
+        assert [child.wait(timeout=120) for child in children] == [0] * size
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    return [torch.load(output, weights_only=True) for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return run_ranks(tmp_path_factory.mktemp("ranks"), 1)[0]
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return run_ranks(tmp_path_factory.mktemp("ranks"), request.param)
+
+
+def same(mine: Any, other: Any) -> bool:
+    if isinstance(mine, torch.Tensor):
+        return torch.equal(mine.nan_to_num(-1.0), other.nan_to_num(-1.0))
+    if isinstance(mine, tuple):
+        return all(map(same, mine, other))
+    return bool(mine == other)
+
+
+def test_merged_candidates_are_those_of_whole_rows(alone: dict[str, Any], ranks: list[dict[str, Any]]) -> None:
+    """Values and ids, probe included, whatever the ties, the mask, and the width of a shard beside k."""
+    for rank in ranks:
+        assert rank["selections"].keys() == alone["selections"].keys()
+        for name, expected in alone["selections"].items():
+            assert same(rank["selections"][name], expected), name
+    assert alone["selections"]["nan: broken"] and alone["selections"]["nothing: broken"]
+    assert not alone["selections"]["empty shards: broken"]
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["", "twins in other shards"])
+def test_every_rank_says_what_one_rank_says(alone: dict[str, Any], ranks: list[dict[str, Any]], tied: bool) -> None:
+    for name, (expected, _) in alone["answers"][tied].items():
+        assert len(expected) == 16 and len(set(expected)) > 3, name
+        for rank in ranks:
+            assert rank["answers"][tied][name][0] == expected, name
+
+
+def test_of_twins_the_smaller_id_is_said(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert max(rank["answers"][True]["greedy, free"][0]) < 66
+
+
+def test_whole_rows_travel_only_where_the_sampler_needs_them(ranks: list[dict[str, Any]]) -> None:
+    """Without ties never under a top-k, without a top-k always; an odd top-k of twins splits a pair."""
+    for rank in ranks:
+        counts = {tied: {name: count for name, (_, count) in rank["answers"][tied].items()} for tied in (False, True)}
+        assert all(counts[tied][name] == 0 for tied in (False, True) for name in ("greedy, free", "greedy, masked"))
+        assert counts[False]["top-20, free"] == counts[False]["top-5, free"] == 0
+        assert counts[False]["no top-k, free"] > 7 and counts[True]["top-5, free"] > 7
+
+
+def test_audit_mode_notices_on_every_rank_that_one_differs(ranks: list[dict[str, Any]]) -> None:
+    assert all(rank["audits"] == {"notices a rank that differs": True} for rank in ranks)
+
+
+@pytest.mark.parametrize(
+    "device", [pytest.param("cpu", marks=pytest.mark.acceptance), pytest.param("cuda", marks=pytest.mark.multi_gpu)]
+)
+def test_the_benchmark_finds_equal_tokens_in_fp32(device: str) -> None:
+    """On CUDA the ranks speak through NCCL. The benchmark's exit code is 1 where a token differs."""
+    script = str(ROOT / "benchmarks/tensor_parallel.py")
+    command = [sys.executable, script, "--cases=nano:float32", f"--device={device}", "--prompt=40", "--tokens=24"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    (line,) = map(json.loads, done.stdout.splitlines())
+    assert line["first_difference"] is None and line["ranks"] == 2 and line["tokens"] == 24
