@@ -20,7 +20,7 @@ from orchestrator.cli import main
         (["run", "arm@campaign.candidate=nope"], "there is no arm/nope; choose arm= one of"),
         (["run", "campaign=nope"], "there is no campaign/nope"),
         (["run", "campaign.pairs"], "campaign.pairs"),
-        (["run", "campaign.candidate.schedules={projection: nope}"], "projection has no schedule nope; known: dense"),
+        (["run", "campaign.candidate.schedules={selection: nope}"], "selection has no schedule nope; known: keys"),
         (["run", "+campaign.candidate.schedules.warp=fast"], "unknown operator warp"),
         (["run", "server.model=/nowhere"], "server.model=/nowhere: no such folder"),
         (["run", "corpus=file", "corpus.path=/nowhere/corpus.json"], "/nowhere/corpus.json"),
@@ -62,7 +62,7 @@ def test_cfg_prints_the_configuration_and_runs_nothing(
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
     assert main(["run", "--cfg", "job"]) == Exit.COMPLETE
-    assert "startups: 2" in capfd.readouterr().out
+    assert "startups: 3" in capfd.readouterr().out
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
