@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from orchestrator.confined.program import execute
 from orchestrator.confined.values import Codec, own_classes
 
 
@@ -50,7 +51,7 @@ class _Server:
         if op == "load":
             return self._load(rest["prelude"], rest["source"])
         if op == "bind":
-            return {"ref": self._lend(eval(rest["expression"], self._module.__dict__))}["ref"]
+            return self._lend(eval(rest["expression"], self._module.__dict__))
         subject = self._lent[target]
         args = [self._codec.decode(arg) for arg in rest.get("args", ())]
         if op == "call":
@@ -59,9 +60,9 @@ class _Server:
 
     def _load(self, prelude: str, source: str) -> None:
         namespace = self._module.__dict__
-        exec(compile(prelude, "prelude", "exec"), namespace)
+        execute(prelude, "prelude", namespace)
         self._shared.update(own_classes(namespace, "solution"))
-        exec(compile(source, "solution", "exec"), namespace)
+        execute(source, "solution", namespace)
 
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -71,5 +72,4 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "len": len,
     "item": lambda subject, key: subject[key],
     "bool": bool,
-    "text": str,
 }

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from orchestrator.confined.child import Ended, Interpreter
+from orchestrator.confined.program import execute
 from orchestrator.confined.remote import Broken, Candidate
 from orchestrator.confined.stdout import same_output
 from orchestrator.confined.values import own_classes
 
-_PROGRAM = "import os; exec(compile(os.fdopen({fd}, encoding='utf-8').read(), 'program', 'exec'))"
+_PROGRAM = "from orchestrator.confined import program; program.main({fd})"
 _TESTS = "tests"  # module name of the judge's own namespace
 
 
@@ -61,7 +62,7 @@ def main(job: Mapping[str, Any], result_fd: int) -> int:
 def _run_stdin(bench: Bench, program: Mapping[str, Any], source: str) -> None:
     """A process for each test; a broken limit ends the set, for the next test would cost as much."""
     for number, test in enumerate(program["tests"]):
-        ended = _one_program(bench, program["prelude"] + source, test["input"])
+        ended = _one_program(bench, json.dumps([program["prelude"], source]), test["input"])
         bench.report(*_judge_output(ended, test["output"]))
         if ended.broke:
             for _ in program["tests"][number + 1 :]:
@@ -69,9 +70,9 @@ def _run_stdin(bench: Bench, program: Mapping[str, Any], source: str) -> None:
             return
 
 
-def _one_program(bench: Bench, text: str, given: str) -> Ended:
+def _one_program(bench: Bench, texts: str, given: str) -> Ended:
     _empty_folder()
-    with _memory_file(given) as stdin, _memory_file(text) as code:
+    with _memory_file(given) as stdin, _memory_file(texts) as code:
         entry, pipe = _PROGRAM.format(fd=code.fileno()), subprocess.PIPE
         running = bench.interpreter.start(entry, stdin=stdin, stdout=pipe, stderr=pipe, pass_fds=(code.fileno(),))
         patience_s = 5.0 * bench.interpreter.cpu_s + 10.0  # a busy host stretches wall time, not CPU time
@@ -96,17 +97,25 @@ def _memory_file(text: str) -> IO[bytes]:
 
 
 def _empty_folder() -> None:
-    for entry in Path().iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink()
+    """Delete what the program before left, also in folders that it closed to itself."""
+    with suppress(PermissionError):  # the work folder itself belongs to root where root made it
+        Path().chmod(0o700)
+    folders = [Path()]
+    for folder in folders:
+        for entry in folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                entry.chmod(0o700)
+                folders.append(entry)
+            else:
+                entry.unlink()
+    for folder in reversed(folders[1:]):
+        folder.rmdir()
 
 
 def _run_steps(bench: Bench, program: Mapping[str, Any], source: str) -> None:
     """One candidate process for the whole set; when it is gone, the steps that are left were not run."""
     names: dict[str, Any] = {"__name__": _TESTS}
-    exec(compile(program["prelude"], "prelude", "exec"), names)
+    execute(program["prelude"], "prelude", names)
     with Candidate(bench.interpreter, bench.deadline, own_classes(names, _TESTS)) as candidate:
         started = _attempt(candidate, lambda: _bring_up(program, source, names, candidate))
         if started[0] != "passed":
@@ -119,13 +128,13 @@ def _run_steps(bench: Bench, program: Mapping[str, Any], source: str) -> None:
 def _bring_up(program: Mapping[str, Any], source: str, names: dict[str, Any], candidate: Candidate) -> None:
     candidate.load(program["prelude"], source)
     names.update({name: candidate.bind(expression) for name, expression in program["bind"].items()})
-    exec(compile(program["setup"], "setup", "exec"), names)
+    execute(program["setup"], "setup", names)
 
 
 def _run_step(step: str, names: dict[str, Any], candidate: Candidate) -> tuple[str, str]:
     if candidate.stopped:
         return "not-run", ""
-    return _attempt(candidate, lambda: exec(compile(step, "test", "exec"), names))
+    return _attempt(candidate, lambda: execute(step, "test", names))
 
 
 def _attempt(candidate: Candidate, act: Callable[[], None]) -> tuple[str, str]:

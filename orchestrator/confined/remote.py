@@ -133,13 +133,16 @@ class Candidate:
         return Broken(ended.broke or "crashed", f"the process ended with code {ended.code} and no answer")
 
 
+_ENDS_LOOPS = (StopIteration, StopAsyncIteration)  # raised below `all(map(...))` they would end it, and pass
+
+
 class _FromCandidate(Exception):
     """Marks exceptions that the answer raised, whatever their class."""
 
 
 def _exception(name: str, message: str) -> Exception:
     kind = getattr(builtins, name, None)
-    if isinstance(kind, type) and issubclass(kind, Exception):
+    if isinstance(kind, type) and issubclass(kind, Exception) and kind not in _ENDS_LOOPS:
         with suppress(TypeError):  # UnicodeDecodeError and the like want more than a message
             marked: Exception = type(name, (_FromCandidate, kind), {})(message)
             return marked
@@ -147,7 +150,11 @@ def _exception(name: str, message: str) -> Exception:
 
 
 class Proxy:
-    """Something that lives in the candidate process."""
+    """Something that lives in the candidate process.
+
+    Special attributes are not looked up there: with `__array_interface__` numpy would read the judge's own memory, at
+    an address that the answer names.
+    """
 
     __slots__ = ("_candidate", "_target")
 
@@ -159,6 +166,8 @@ class Proxy:
         return self._candidate.call(self._target, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
         return self._candidate.do("get", self._target, name)
 
     def __setattr__(self, name: str, value: Any) -> None:

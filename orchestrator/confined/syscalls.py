@@ -17,6 +17,9 @@ CALLS = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
     "unshare": (272, 97),
     "setns": (308, 268),
     "mount": (165, 40),
@@ -26,6 +29,7 @@ CALLS = {
     "userfaultfd": (323, 282),
     "io_uring_setup": (425, 425),
     "add_key": (248, 217),
+    "request_key": (249, 218),
     "keyctl": (250, 219),
 }
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column of CALLS, AUDIT_ARCH_*

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from orchestrator.confined import judge, kernel
 
 _SPACES = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
 _DEVICES = ("null", "zero", "random", "urandom")
-_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
+# not all of /usr: checkouts, and stores in them, lie in places like /usr/src
+_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libexec")
+_SYSTEM = tuple(f"{prefix}/{name}" for prefix in ("/usr", "/usr/local", "") for name in _FOLDERS)
 WORK = "/sandbox"
 
 
@@ -53,18 +56,31 @@ def _fork_inside(request: dict[str, Any]) -> int:
 
 
 def _inside(request: dict[str, Any], result_fd: int) -> None:
-    """First process inside: raise the remaining walls, then judge. Never returns."""
+    """First process inside: raise the remaining walls, then judge. Never returns.
+
+    Only walls can be refused. What fails behind them fails for the answer alone: a program that breaks its judge gets
+    no verdict, and must not pass for a machine that cannot confine it.
+    """
     code = 3
     try:
-        if request["mode"] == "weak":
-            _weak(request)
-        else:
-            _strong(request)
-        code = judge.main(request["job"], result_fd)
-    except (kernel.Refused, OSError) as error:
-        _refuse(result_fd, error)
+        if _raise_walls(request, result_fd):
+            code = judge.main(request["job"], result_fd)
     finally:
         os._exit(code)
+
+
+def _raise_walls(request: dict[str, Any], result_fd: int) -> bool:
+    try:
+        _weak(request) if request["mode"] == "weak" else _strong(request)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a handler would let signals of the answer through to the judge
+        kernel.die_with_parent(os.getppid())  # behind every change of uid and capabilities: those undo it
+        kernel.set_dumpable(False)
+        kernel.no_new_privileges()
+        _limit(request["limits"])
+    except (kernel.Refused, OSError) as error:
+        _refuse(result_fd, error)
+        return False
+    return True
 
 
 def _strong(request: dict[str, Any]) -> None:
@@ -75,21 +91,15 @@ def _strong(request: dict[str, Any]) -> None:
         _map_ids(request["uid"], request["uid"])
     # a namespace of its own would hand generated code fresh capabilities and uncounted memory (a new tmpfs)
     _write("/proc/sys/user/max_user_namespaces", "0")
-    kernel.set_dumpable(False)
-    kernel.no_new_privileges()
     kernel.drop_capabilities()
     os.chdir(WORK)
-    _limit(request["limits"])
 
 
 def _weak(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     if os.geteuid() == 0:
         _drop_uid(request["uid"])
-    kernel.die_with_parent(os.getppid())
-    kernel.set_dumpable(False)
-    kernel.no_new_privileges()
-    _limit(request["limits"])
+    kernel.adopt_orphans()
 
 
 def _build_root(request: dict[str, Any]) -> None:

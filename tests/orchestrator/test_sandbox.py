@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,54 @@ def test_replies_that_are_no_values_end_the_set(box: Sandbox) -> None:
     assert statuses(steps(box, source + "def f(x):\n    return x\n", "assert f(1) == 1")) == ["error"]
 
 
+def test_signals_do_not_reach_the_judge(box: Sandbox) -> None:
+    """The first process of a namespace takes no signal from inside but those that it handles: it must handle none."""
+    source = "import os\nfor number in range(1, 65):\n    if number not in (17, 18): os.kill(1, number)\nprint(1)\n"
+    assert stdin(box, source, ("", "1"), ("", "1")).passed
+
+
+@pytest.mark.parametrize("limit", ["NOFILE", "NPROC", "FSIZE"])
+def test_a_judge_that_its_program_breaks_gives_no_verdict_and_no_refusal(box: Sandbox, limit: str) -> None:
+    """A refusal would end the scoring of every other answer."""
+    source = f"import resource\nresource.prlimit(1, resource.RLIMIT_{limit}, (0, 0))\nprint(1)\n"
+    outcome = stdin(box, source, ("x", "1"), ("x", "1"))
+    assert not outcome.passed and outcome.broke == "no-verdict"
+
+
+def test_nothing_is_read_from_the_judge_through_numpy(box: Sandbox) -> None:
+    """`__array_interface__` is an address: numpy in the judge must not take it from the answer."""
+    source = (
+        "class Lie:\n"
+        "    __array_interface__ = {'shape': (4,), 'typestr': '<f8', 'data': (4096, False), 'version': 3}\n"
+        "def f():\n    return Lie()\n"
+    )
+    assert statuses(steps(box, source, "assert np.allclose(f(), 1.0)", setup="import numpy as np")) == ["error"]
+
+
+def test_arrays_of_an_answer_are_compared_by_their_numbers(box: Sandbox) -> None:
+    source = "import numpy\ndef f():\n    return numpy.array([1.0, 2.0])\n"
+    asserts = ["assert np.allclose(f(), [1, 2])", "assert np.allclose(f(), [1, 3])"]
+    assert statuses(steps(box, source, *asserts, setup="import numpy as np")) == ["passed", "failed"]
+
+
+def test_an_answer_cannot_end_the_loop_of_its_test(box: Sandbox) -> None:
+    outcome = steps(box, "def f(x):\n    raise StopIteration\n", "assert all(map(lambda x: f(x) == x, [1, 2]))")
+    assert statuses(outcome) == ["error"]
+
+
+def test_answers_are_compiled_as_modules_of_their_own(box: Sandbox) -> None:
+    """A name that was never imported is an error in annotations, too; a future statement may begin a program."""
+    assert statuses(steps(box, "def f(x: List[int]):\n    return x\n", "assert f(1) == 1")) == ["error"]
+    source = "from __future__ import annotations\ndef f(x: List[int]):\n    return x\nprint(f(1))\n"
+    program = {"kind": "stdin", "prelude": "import os\n", "tests": [{"input": "", "output": "1"}]}
+    assert box(Job(program, source, SHORT)).passed
+
+
+def test_any_system_exit_is_an_end_as_in_the_official_runner(box: Sandbox) -> None:
+    assert stdin(box, "import sys\nprint(1)\nsys.exit(1)\n", ("", "1")).passed
+    assert statuses(stdin(box, "print(1)\nraise ValueError\n", ("", "1"))) == ["error"]
+
+
 def test_fork_bomb(box: Sandbox) -> None:
     source = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n"
     assert statuses(stdin(box, source, ("", "x"), limits=Limits(cpu_s=1, wall_s=4)))[0] == "timeout"
@@ -154,6 +203,19 @@ def test_memory_hog_in_many_processes(box: Sandbox) -> None:
     )
     outcome = stdin(box, source, ("", "1"), limits=Limits(cpu_s=10, wall_s=90, memory_bytes=300 << 20))
     assert outcome.broke == "memory" and not outcome.passed
+
+
+def test_shared_memory_counts(box: Sandbox) -> None:
+    source = (
+        "import mmap, os, time\n"
+        "for _ in range(6):\n"
+        "    if os.fork() == 0: break\n"
+        "x = mmap.mmap(-1, 100 << 20)\n"
+        "for n in range(0, len(x), 4096): x[n] = 1\n"
+        "time.sleep(30)\n"
+    )
+    outcome = stdin(box, source, ("", "1"), limits=Limits(cpu_s=10, wall_s=90, memory_bytes=300 << 20))
+    assert outcome.broke == "memory"
 
 
 def test_endless_output(box: Sandbox) -> None:
@@ -206,11 +268,32 @@ def test_a_test_meets_nothing_of_the_one_before(box: Sandbox) -> None:
         "import os, time\n"
         "print(len(os.listdir('.')), len([p for p in os.listdir('/proc') if p.isdigit()]), flush=True)\n"
         "open('left', 'w').write('x')\n"
+        "os.makedirs('closed/inner'); os.symlink('/proc', 'closed/link'); os.chmod('closed', 0)\n"
         "if os.fork() == 0:\n"
         "    os.closerange(0, 3)\n"
         "    time.sleep(99)\n"
     )
     assert stdin(box, source, ("", "0 2"), ("", "0 2")).passed
+
+
+def test_a_sandbox_dies_with_its_owner(tmp_path: Path) -> None:
+    """`kill -9` of the scorer must not leave answers running, beside the next campaign's timing."""
+    script = (
+        "from orchestrator.sandbox import Sandbox\n"
+        "from campaigns.scorers.execution import Job, Limits\n"
+        "program = {'kind': 'stdin', 'prelude': '', 'tests': [{'input': '', 'output': ''}]}\n"
+        "Sandbox()(Job(program, 'import time; time.sleep(600)', Limits(cpu_s=200, wall_s=600)))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], cwd=sandbox.ROOT) as owner:
+        started = time.monotonic()
+        while len(tree := sandbox.descendants(owner.pid)) < 3 and time.monotonic() < started + 60:
+            time.sleep(0.05)
+        owner.kill()
+    if len(tree) < 3:
+        pytest.skip("no sandbox on this machine")
+    while (left := [pid for pid in tree if sandbox._is_alive(pid)]) and time.monotonic() < started + 90:
+        time.sleep(0.05)
+    assert not left
 
 
 def test_nothing_can_be_written_outside_its_folder(box: Sandbox, tmp_path: Path) -> None:
@@ -243,8 +326,14 @@ def test_the_store_cannot_be_read(box: Sandbox, tmp_path: Path) -> None:
     store.write_text("facts")
     store.chmod(0o644)
     source = "import os\ndef f(path):\n    try: return open(path).read()\n    except OSError: return ''\n"
-    paths = [str(store), f"/proc/1/root{store}", "/etc/passwd", f"/proc/1/cwd/{store}"]
+    paths = [str(store), f"/proc/1/root{store}", "/etc/passwd", f"/proc/1/cwd/{store}", *_of_usr()]
     assert steps(box, source, *[f"assert f({path!r}) == ''" for path in paths]).passed
+
+
+def _of_usr() -> list[str]:
+    """A file of each place below /usr where checkouts are put, and stores with them."""
+    found = (next((p for p in Path(f).rglob("*") if p.is_file()), None) for f in ("/usr/src", "/usr/share", "/usr/etc"))
+    return [str(path) for path in found if path]
 
 
 def test_no_socket_can_be_reached(box: Sandbox, tmp_path: Path) -> None:
@@ -284,10 +373,15 @@ def test_memory_that_no_limit_counts_cannot_be_had(box: Sandbox) -> None:
         "    if call == 'memfd':\n"
         "        try: return os.memfd_create('x')\n"
         "        except OSError as error: return error.errno\n"
-        "    result = libc.shmget(0, 4096, 0o1666) if call == 'shm' else libc.mount(b't', b'/tmp', b'tmpfs', 0, b'')\n"
-        "    return ctypes.get_errno() if result < 0 else 0\n"
+        "    calls = {\n"
+        "        'shm': lambda: libc.shmget(0, 4096, 0o1666),\n"
+        "        'msg': lambda: libc.msgget(0, 0o1666),\n"
+        "        'sem': lambda: libc.semget(0, 100, 0o1666),\n"
+        "        'mount': lambda: libc.mount(b't', b'/tmp', b'tmpfs', 0, b''),\n"
+        "    }\n"
+        "    return ctypes.get_errno() if calls[call]() < 0 else 0\n"
     )
-    asserts = [f"assert f({call!r}) == 1, f({call!r})" for call in ("memfd", "shm", "mount")]
+    asserts = [f"assert f({call!r}) == 1, f({call!r})" for call in ("memfd", "shm", "msg", "sem", "mount")]
     assert steps(box, source, *asserts).passed
 
 
