@@ -19,7 +19,7 @@ from statistics import median
 import torch
 
 from kernels import bench
-from kernels.cases import attention, gdn, projection, selection
+from kernels.cases import attention, gated, gdn, projection, selection
 from kernels.cases.trial import Case
 from kernels.operators import operator
 from runtime.sampling import Distribution, SamplingParams, distribution
@@ -55,14 +55,19 @@ def pairings() -> Iterator[Pairing]:
         yield Pairing("projection", "columns-32", "columns-128", case, 4)
     for case in [*projections(FIRST + NANO), *projections(NANO, "nvfp4")]:
         yield Pairing("projection", "cpu-dot", "cpu-tile", case, 8)
+    for form in ("float32", "nvfp4"):
+        for control, candidate in (("cpu-dot", "cpu-tile"), ("cpu-tile", "cpu-pair"), ("separate", "cpu-tile")):
+            yield Pairing("gated", control, candidate, gated.case(ROWS, *NANO[0], "float32", form), 8)
     for shape in (*ATTENTION, FP8):
         yield Pairing("attention", "cpu-scalar", "cpu-grouped", attention.case(shape), 4)
     for shape in GDN:
         yield Pairing("gdn", "cpu-bv2", "cpu-bv8", gdn.case(shape), 6)
         yield Pairing("gdn", "cpu-bv8", "cpu-bv32", gdn.case(shape), 6)
+        yield Pairing("gdn", "sequential", "cpu-bv32", gdn.case(shape), 6)
     for vocab in (2560, 248320):
         yield Pairing("selection", "cpu-scan", "cpu-scan32", selection.case(ROWS, vocab, 20), 2)
-        yield Pairing("selection", "sort", "cpu-scan32", selection.case(ROWS, vocab, 20), 2)
+        yield Pairing("selection", "sort", "keys", selection.case(ROWS, vocab, 20), 2)
+        yield Pairing("selection", "keys", "cpu-scan32", selection.case(ROWS, vocab, 20), 2)
 
 
 def measure(pairing: Pairing, pairs: int) -> bench.Comparison | None:

@@ -1,11 +1,12 @@
 """Gated projection: `silu(x · gateᵀ) * (x · upᵀ)` of a few rows, gate over up in one weight.
 
-`run(x [M, K], weight [2 I, K]) -> y [M, I]`, `weight` as `projection` takes it, its first I rows the gates.
+`run(x [M, K], weight [2 I, K], project) -> y [M, I]`, `weight` as `projection` takes it, its first I rows the gates.
+`project(x, weight)` is how a schedule that does not fuse the projection makes it; without it torch's GEMM does.
 """
 
 from __future__ import annotations
 
-from kernels.gated import cuda, reference, separate
+from kernels.gated import cpu, cuda, reference, separate
 from kernels.projection.problem import Problem, problem_of
 from kernels.registry import Op
 
@@ -14,6 +15,6 @@ __all__ = ["OP", "Problem", "problem_of"]
 OP = Op(
     name="gated",
     reference=reference.project,
-    schedules=(separate.SCHEDULE, *cuda.SCHEDULES),
+    schedules=(separate.SCHEDULE, *cpu.SCHEDULES, *cuda.SCHEDULES),
     default="separate",
 )

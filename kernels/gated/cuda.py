@@ -6,13 +6,15 @@ lane's registers. The split of K is that of the interleaved weight, not that of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from kernels.build import BuildSpec
 from kernels.projection import cuda, packing
 from kernels.projection.problem import Problem
 from kernels.projection.weights import Nvfp4Weight
-from kernels.registry import Bound, Refusal, Schedule, first_refusal, refuse_unless
+from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
 
 if TYPE_CHECKING:
     import torch
@@ -27,33 +29,33 @@ def guard(problem: Problem) -> Refusal | None:
     )
 
 
-def run(x: torch.Tensor, weight: Nvfp4Weight) -> torch.Tensor:
-    """`x` [M, K] and a weight of [2 I, K] -> [M, I] FP16."""
-    units = weight.layout("nvfp4-stream-gated", packing.gated_layout)
-    return cuda.launch(BUILD, x, units, weight.n // 2, weight.global_scale, gated=True, blocks_per_sm=1)
+def runner(spec: BuildSpec, blocks_per_sm: int) -> Callable[..., torch.Tensor]:
+    def run(x: torch.Tensor, weight: Nvfp4Weight, project: Any = None) -> torch.Tensor:
+        """`x` [M, K] and a weight of [2 I, K] -> [M, I] FP16."""
+        units = weight.layout("nvfp4-stream-gated", packing.gated_layout)
+        return cuda.launch(spec, x, units, weight.n // 2, weight.global_scale, True, blocks_per_sm)
+
+    return run
 
 
-BUILD = BuildSpec(
-    operator="gated",
-    schedule="nvfp4-stream",
-    revision=1,
-    language="cuda",
-    sources=("projection/nvfp4_stream.cu",),
-    headers=cuda.STREAM_BUILD.headers,
-    flags=cuda.STREAM_BUILD.flags,
-)
+def schedule(of: BuildSpec, blocks_per_sm: int, contract: Bitwise | Bound, summary: str) -> Schedule:
+    """The gated form of a streamed projection: the same source and flags under this operator's name."""
+    spec = replace(of, operator="gated")
+    return Schedule(of.schedule, 1, contract, guard, runner(spec, blocks_per_sm), spec, summary)
+
+
+def bound(splits: str) -> Bound:
+    return Bound(
+        rel_l2=2e-3,
+        statement=f"exact FP16 products, FP32 tensor-core sums, {splits}; gate, up, SiLU and product rounded each",
+        parent="separate",
+    )
+
+
 SCHEDULES = (
-    Schedule(
-        name="nvfp4-stream",
-        revision=1,
-        contract=Bound(
-            rel_l2=2e-3,
-            statement="exact FP16 products, FP32 tensor-core sums; gate, up, SiLU and product rounded each",
-            parent="separate",
-        ),
-        guard=guard,
-        run=run,
-        build=BUILD,
-        summary="Hopper, the streamed projection with SiLU and product in its epilogue",
+    schedule(
+        cuda.STREAM_BUILD, 1, bound("one share of K a block"), "Hopper, the streamed projection, SiLU in its epilogue"
     ),
+    schedule(cuda.PAIRED_BUILD, 2, bound("twice as many shares of K"), "Hopper, two blocks per multiprocessor"),
+    schedule(cuda.EXCHANGE_BUILD, 1, Bitwise("nvfp4-stream"), "Hopper, nvfp4-stream without counters"),
 )

@@ -1,6 +1,6 @@
 """Projection on the CPU in C++: the same order of additions, one output at a time or a register tile of them.
 
-`csrc/projection/columns.cpp` states the order. It does not depend on the tile or on the number of rows, so the two
+`csrc/include/columns.h` states the order. It does not depend on the tile or on the number of rows, so the two
 schedules agree bit for bit, and so do verification of eight rows and decoding of one.
 """
 
@@ -65,7 +65,7 @@ def spec(schedule: str, rows: int, columns: int) -> BuildSpec:
         revision=1,
         language="c++",
         sources=("projection/columns.cpp",),
-        headers=("include/abi.h", "include/lanes.h"),
+        headers=("include/abi.h", "include/columns.h", "include/lanes.h"),
         flags=(f"-DROWS={rows}", f"-DCOLUMNS={columns}"),
     )
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels import projection
+from kernels import gated, projection
 from kernels.projection.nvfp4 import Nvfp4Weight
 from runtime.models import quant
 from runtime.operators import Operators
@@ -28,13 +28,20 @@ class Linear:
         self._problems: dict[tuple[int, int, torch.dtype], projection.Problem] = {}
 
     def __call__(self, x: Tensor) -> Tensor:
-        rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+        if x.ndim == 2:
+            return self.project(x, self.weight)
+        return self.project(x.reshape(-1, x.shape[-1]), self.weight).view(*x.shape[:-1], self.weight.n)
+
+    def project(self, rows: Tensor, weight: projection.Weight) -> Tensor:
+        """`rows` [M, K] with this projection's weight, or with a copy of it that an audit has made."""
+        return self.operators.run(self.site, projection.OP, self.problem(rows), rows, weight)
+
+    def problem(self, rows: Tensor) -> projection.Problem:
         key = (rows.shape[0], rows.stride(0), rows.dtype)
         problem = self._problems.get(key)
         if problem is None:
             problem = self._problems[key] = projection.problem_of(rows, self.weight)
-        y = self.operators.run(self.site, projection.OP, problem, rows, self.weight)
-        return y if x.ndim == 2 else y.view(*x.shape[:-1], self.weight.n)
+        return problem
 
 
 class SideBySide:
@@ -61,6 +68,32 @@ def fused(parts: Sequence[Weight], operators: Operators, site: str) -> Linear | 
     return SideBySide([Linear(part, operators, f"{site}[{i}]") for i, part in enumerate(parts)])
 
 
+class GatedLinear:
+    """`silu(gate(x)) * up(x)` of one weight, gate over up, through the `gated` operator.
+
+    A schedule that does not fuse the projection makes it as `both` does, at `both`'s own site.
+    """
+
+    def __init__(self, both: Linear, site: str) -> None:
+        self.both, self.site = both, site
+
+    def __call__(self, x: Tensor) -> Tensor:
+        both, rows = self.both, x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+        y = both.operators.run(self.site, gated.OP, both.problem(rows), rows, both.weight, both.project)
+        return y if x.ndim == 2 else y.view(*x.shape[:-1], y.shape[-1])
+
+
+class GatedSideBySide:
+    """The same of a gate and an up that cannot be joined; no schedule fuses these."""
+
+    def __init__(self, parts: SideBySide) -> None:
+        self.parts = parts
+
+    def __call__(self, x: Tensor) -> Tensor:
+        gate, up = self.parts(x).chunk(2, -1)
+        return F.silu(gate) * up
+
+
 class RmsNorm:
     """`x / rms(x) * scale` in FP32 with one rounding; `zero_centred` weights scale by `1 + weight`."""
 
@@ -79,12 +112,13 @@ class Mlp:
 
     def __init__(self, weights: Mapping[str, Weight], prefix: str, operators: Operators) -> None:
         parts = [weights[f"{prefix}.{name}_proj.weight"] for name in ("gate", "up")]
-        self.gate_up = fused(parts, operators, f"{prefix}.gate_up")
+        both = fused(parts, operators, f"{prefix}.gate_up")
+        joined = isinstance(both, Linear)
+        self.gated = GatedLinear(both, f"{prefix}.gated") if joined else GatedSideBySide(both)
         self.down = Linear(weights[f"{prefix}.down_proj.weight"], operators, f"{prefix}.down")
 
     def __call__(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up(x).chunk(2, -1)
-        return self.down(F.silu(gate) * up)
+        return self.down(self.gated(x))
 
 
 class Rotary:

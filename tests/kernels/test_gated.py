@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels import checks
+from kernels import checks, projection
 from kernels.cases.gated import CPU, CUDA
 from kernels.gated import OP, Problem
 from kernels.projection import DenseWeight
@@ -66,3 +66,34 @@ def test_every_guard_line_refuses_by_name(change, word):
     assert select(OP, TAKEN, "nvfp4-stream").schedule.name == "nvfp4-stream"
     choice = select(OP, replace(TAKEN, **change), "nvfp4-stream")
     assert choice.schedule.name == "separate" and word in choice.explain()
+
+
+ON_CPU = Problem(8, 200, 512, arch="x86-64-v3")
+
+
+@pytest.mark.parametrize("name", ("cpu-dot", "cpu-tile", "cpu-pair"))
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        ({"device": "cuda", "arch": "sm_90"}, "device 'cuda'"),
+        ({"arch": "aarch64"}, "'aarch64'; AVX2"),
+        ({"dtype": "float64"}, "x is float64"),
+        ({"weight_dtype": "float64"}, "weight is float64"),
+        ({"m": 17}, "17 rows"),
+        ({"n": 201}, "201 rows are no gates"),
+    ],
+)
+def test_every_guard_line_of_the_cpu_refuses_by_name(name, change, word):
+    assert select(OP, ON_CPU, name).schedule.name == name
+    choice = select(OP, replace(ON_CPU, **change), name)
+    assert choice.schedule.name == "separate" and word in choice.explain()
+
+
+@pytest.mark.parametrize("name", ("cpu-dot", "cpu-tile", "cpu-pair"))
+def test_a_row_does_not_depend_on_the_rows_beside_it(name):
+    schedule, draw = OP.schedule(name), torch.Generator().manual_seed(7)
+    if refusal := schedule.guard(projection.problem_of(torch.zeros(8, 52), DenseWeight(torch.zeros(66, 52)))):
+        pytest.skip(refusal.reason)
+    x, weight = torch.randn(7, 52, generator=draw), DenseWeight(torch.randn(66, 52, generator=draw))
+    whole = schedule.run(x, weight)
+    assert all(torch.equal(whole[row], schedule.run(x[row : row + 1], weight)[0]) for row in range(7))

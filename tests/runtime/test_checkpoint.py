@@ -253,8 +253,8 @@ def test_kept_nvfp4_answers_as_its_dequantised_values(make: Any, tmp_path: Path)
         engine = Engine.load(folder, EngineOptions(max_model_len=128, keep_nvfp4=keep))
         greedy = SamplingParams(temperature=0)
         tokens.append(make.answer(engine, prompt, sampling=greedy, max_tokens=20, speculation="none").tokens)
-        kinds = {type(layer.mlp.gate_up).__name__ for layer in engine.decoder.target.layers}
-        assert kinds == ({"Linear", "SideBySide"} if keep else {"Linear"})
+        kinds = {type(layer.mlp.gated).__name__ for layer in engine.decoder.target.layers}
+        assert kinds == ({"GatedLinear", "GatedSideBySide"} if keep else {"GatedLinear"})
     assert tokens[0] == tokens[1]
 
 
