@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ def freeze(recipe: Recipe, fill: Corpus | None = None) -> Corpus:
     chosen = {name: _select(name, count, recipe, opened, fill) for name, count in recipe.mix.items() if count}
     cases = tuple(case for part in chosen.values() for case in part)
     _check_ids(recipe.selection, cases)
+    for case in cases:
+        _check_texts(case)
     return Corpus(_header(recipe, opened, chosen), cases)
 
 
@@ -96,20 +99,29 @@ def _check_ids(selection: Selection, cases: Sequence[Case]) -> None:
         raise UsageError(f"--ids {missing[0]}: no source has a case of this id")
 
 
+def _check_texts(case: Case) -> None:
+    """Half a surrogate pair or NaN can be read, but neither hashed nor sent."""
+    try:
+        json.dumps(asdict(case), ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise UsageError(f"case {case.id}: it holds what no JSON text can say ({error}); mend the source") from error
+
+
 def _header(
     recipe: Recipe, opened: Mapping[str, tuple[Source, ...]], chosen: Mapping[str, Sequence[Case]]
 ) -> dict[str, Any]:
-    sources = [
+    sources: list[dict[str, Any]] = [
         {"dataset": recipe.prefix + name, "sha256": source.sha256, "records": len(source.records)}
         for name, files in opened.items()
         for source in files
+        if name.removesuffix("plus") in chosen
     ]
-    structured_files = sorted({case.source_sha256 for case in chosen.get("structured", ())})
+    structured_files = sorted({(case.dataset, case.source_sha256) for case in chosen.get("structured", ())})
     return {
         "format": FORMAT,
         "mix": {recipe.prefix + name: len(cases) for name, cases in chosen.items()},
         "order": str(recipe.selection.order),
         "rule": RULES[Selecting(recipe.selection.order)],
         "templates": dict(recipe.templates),
-        "sources": sources + [{"dataset": "structured", "sha256": sha} for sha in structured_files],
+        "sources": sources + [{"dataset": dataset, "sha256": sha} for dataset, sha in structured_files],
     }

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from campaigns.corpora.case import Case
 from campaigns.corpora.source import Source
 from campaigns.corpora.templates import render
-from campaigns.errors import UsageError
 
 
 def read(sources: Sequence[Source], templates: Mapping[str, str], name: str = "gsm8k") -> list[Case]:
@@ -15,10 +14,10 @@ def read(sources: Sequence[Source], templates: Mapping[str, str], name: str = "g
 
 
 def _case(source: Source, index: int, templates: Mapping[str, str], name: str) -> Case:
-    question, solution = source.need(index, "question", "answer")
+    question, solution = source.need(index, question=str, answer=str)
     _, marker, number = solution.rpartition("#### ")
     if not marker:
-        raise UsageError(f"{source.name}, record {index}: the answer has no line '#### NUMBER'")
+        raise source.wrong(index, "the answer has no line '#### NUMBER'")
     return Case(
         id=f"{name}/{index}",
         dataset=name,

@@ -1,18 +1,17 @@
 """HumanEval, with EvalPlus's HumanEval+ as a second denominator.
 
 The prompt (imports, helpers, signature) is run ahead of an answer on both sides of the sandbox: answers may rely on
-its imports, and some tests call its helpers. Of EvalPlus's two files only the one in HumanEval's own form carries
-expected results, so that is the one to give.
+its imports, and some tests call its helpers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from campaigns.corpora import evalplus
 from campaigns.corpora.case import Case, TestSet
 from campaigns.corpora.source import Source
 from campaigns.corpora.templates import render
-from campaigns.errors import UsageError
 
 LIMITS = {"cpu_s": 60.0, "wall_s": 300.0}
 # HumanEval+ v0.1.10 writes `_poly(*candidate(*inp), inp)` there: a TypeError for every right answer.
@@ -31,17 +30,13 @@ def read(
 
 
 def _plus_tests(source: Source) -> list[tuple[str, str]]:
-    if "plus_input" in source.records[0]:
-        raise UsageError(
-            f"{source.name}: this file of EvalPlus has inputs without expected results; "
-            "give the file whose name ends in -OriginFmt.jsonl.gz"
-        )
-    rows = [source.need(index, "task_id", "test") for index in range(len(source.records))]
-    return [(task, test) for task, test in rows]
+    evalplus.check_form(source)
+    rows = [source.need(index, task_id=str, test=str) for index in range(len(source.records))]
+    return [(task, evalplus.mended(test)) for task, test in rows]
 
 
 def _case(source: Source, index: int, plus: Mapping[str, str] | None, templates: Mapping[str, str], name: str) -> Case:
-    task, prompt, entry, test = source.need(index, "task_id", "prompt", "entry_point", "test")
+    task, prompt, entry, test = source.need(index, task_id=str, prompt=str, entry_point=str, test=str)
     tests = [TestSet("original", _program(prompt, entry, test))]
     if plus is not None:
         reason = DEFECTIVE_PLUS.get(task, "" if task in plus else "EvalPlus has no test for this task")

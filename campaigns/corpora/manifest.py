@@ -108,13 +108,16 @@ def read(path: Path) -> Corpus:
             return _by_manifest(path, json.loads(data))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); name a frozen corpus or its manifest") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: no JSON ({error}); name a frozen corpus or its manifest") from error
     return _parse(path, data)
 
 
-def _by_manifest(path: Path, manifest: Mapping[str, Any]) -> Corpus:
-    corpus = read(path.with_name(str(manifest.get("file", ""))))
+def _by_manifest(path: Path, manifest: Any) -> Corpus:
+    file = manifest.get("file") if isinstance(manifest, dict) else None
+    if not isinstance(file, str) or Path(file).name != file:
+        raise UsageError(f"{path}: names no corpus file beside it; name a frozen corpus or its manifest")
+    corpus = read(path.with_name(file))
     told = {name: value for name, value in manifest.items() if name not in ("label", "file")}
     if told != json.loads(json.dumps(corpus.manifest())):
         raise IdentityMismatch(
@@ -129,11 +132,13 @@ def _parse(path: Path, data: bytes) -> Corpus:
         if header.get("format") != FORMAT:
             raise UsageError(f"{path}: format {header.get('format')!r} is not {FORMAT}; freeze the corpus again")
         corpus = Corpus(header, tuple(Case.from_json(row) for row in rows))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise IdentityMismatch(f"{path}: no intact frozen corpus ({error}); freeze it again") from error
     found = hashlib.sha256(data).hexdigest()
-    if found != corpus.sha256 or (len(path.stem) == 64 and path.stem != found):
-        raise IdentityMismatch(f"{path}: content has sha256 {found}, not the one it was frozen with; freeze it again")
+    if found != corpus.sha256 or path.stem != found:  # only its name says what the header and the list of cases were
+        raise IdentityMismatch(
+            f"{path}: content has sha256 {found}, not the one in its name; freeze it again, or rename the file back"
+        )
     return corpus
 
 
@@ -143,8 +148,8 @@ def differences(a: Corpus, b: Corpus) -> Iterator[str]:
         if a.header.get(key) != b.header.get(key):
             yield f"header {key}: {_short(a.header.get(key))} != {_short(b.header.get(key))}"
     left, right = ({case.id: case for case in corpus.cases} for corpus in (a, b))
-    yield from (f"only in the first: {name}" for name in left.keys() - right.keys())
-    yield from (f"only in the second: {name}" for name in right.keys() - left.keys())
+    yield from (f"only in the first: {name}" for name in left if name not in right)
+    yield from (f"only in the second: {name}" for name in right if name not in left)
     for name in (name for name in left if name in right and left[name] != right[name]):
         yield f"changed: {name}: {', '.join(_changed_fields(left[name], right[name]))}"
     shared = [[c.id for c in corpus.cases if c.id in left and c.id in right] for corpus in (a, b)]

@@ -14,7 +14,7 @@ def read(sources: Sequence[Source], templates: Mapping[str, str], name: str = "m
 
 
 def _case(source: Source, index: int, templates: Mapping[str, str], name: str) -> Case:
-    problem, answer = source.need(index, "problem", "answer")
+    problem, answer = source.need(index, problem=str, answer=str)
     return Case(
         id=f"{name}/{index}",
         dataset=name,

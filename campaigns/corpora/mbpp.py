@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from campaigns.corpora import evalplus
 from campaigns.corpora.case import Case, TestSet
 from campaigns.corpora.humaneval import LIMITS
 from campaigns.corpora.source import Source
@@ -31,7 +32,7 @@ def read(
         _case(source, index, enhanced if plus else None, templates, name)
         for source in sources
         for index in range(len(source.records))
-        if source.need(index, "task_id")[0] in TEST_SPLIT
+        if source.need(index, task_id=int)[0] in TEST_SPLIT
     ]
     if not cases:
         raise UsageError(f"{name}: no record has a task id of the test split (11-510)")
@@ -39,13 +40,9 @@ def read(
 
 
 def _plus_tests(source: Source) -> list[tuple[int, tuple[str, list[str]]]]:
-    if "plus_input" in source.records[0]:
-        raise UsageError(
-            f"{source.name}: this file of EvalPlus has inputs without expected results; "
-            "give the file whose name ends in -OriginFmt.jsonl.gz"
-        )
-    rows = [source.need(index, "task_id", "test", "code") for index in range(len(source.records))]
-    return [(task, (test, defined_names(code))) for task, test, code in rows]
+    evalplus.check_form(source)
+    rows = [source.need(index, task_id=int, test=str) for index in range(len(source.records))]
+    return [(task, (evalplus.mended(test), _names(source, index))) for index, (task, test) in enumerate(rows)]
 
 
 def _case(
@@ -55,8 +52,10 @@ def _case(
     templates: Mapping[str, str],
     name: str,
 ) -> Case:
-    task, text, code, setup, asserts = source.need(index, "task_id", "text", "code", "test_setup_code", "test_list")
-    tests = [TestSet("original", _program(defined_names(code), setup, asserts))]
+    task, text, setup, asserts = source.need(index, task_id=int, text=str, test_setup_code=str, test_list=list)
+    if not all(isinstance(step, str) for step in asserts):
+        raise source.wrong(index, "test_list holds something else than texts")
+    tests = [TestSet("original", _program(_names(source, index), setup, asserts))]
     if plus is not None:
         tests.append(_plus_set(task, plus))
     prompt = render(templates, "mbpp", text=text, tests="\n".join(asserts))
@@ -77,6 +76,14 @@ def _plus_set(task: int, plus: Mapping[int, tuple[str, list[str]]]) -> TestSet:
         return TestSet("evalplus", ineligible=reason)
     script, names = plus[task]
     return TestSet("evalplus", _program(names, "", [script]))
+
+
+def _names(source: Source, index: int) -> list[str]:
+    (code,) = source.need(index, code=str)
+    try:
+        return defined_names(code)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise source.wrong(index, f"the code is no Python ({error})") from error
 
 
 def defined_names(code: str) -> list[str]:

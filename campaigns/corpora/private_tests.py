@@ -1,4 +1,4 @@
-"""Private tests of the official LiveCodeBench release: JSON, or base64 of zlib of a pickled JSON text.
+"""Tests of the official LiveCodeBench release: JSON, or (the private ones) base64 of zlib of a pickled JSON text.
 
 A pickle from the network may run anything, so the unpickler here refuses every class and function: what is left can
 build texts, numbers and containers only.
@@ -7,7 +7,6 @@ build texts, numbers and containers only.
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import json
 import pickle
@@ -33,21 +32,29 @@ def unpack(where: str, packed: str) -> list[dict[str, str]]:
     """The tests as {"input", "output", "testtype"}; none for an empty text. `where` begins every complaint."""
     if not packed:
         return []
-    text = packed if packed.lstrip().startswith("[") else _unpickle(where, _inflate(where, packed))
+    return plain(where, packed if packed.lstrip().startswith("[") else _unpickle(where, _inflate(where, packed)))
+
+
+def plain(where: str, text: Any) -> list[dict[str, str]]:
+    """Tests that are a JSON text already."""
     try:
         tests = json.loads(text)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{where}: the private tests hold no JSON ({error})") from error
-    if not isinstance(tests, list) or not all(isinstance(t, dict) and {"input", "output"} <= t.keys() for t in tests):
-        raise UsageError(f"{where}: the private tests are no list of input and output")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{where}: the tests hold no JSON ({error})") from error
+    if not isinstance(tests, list) or not all(map(_is_test, tests)):
+        raise UsageError(f"{where}: the tests are no list of input and output")
     return tests
+
+
+def _is_test(test: Any) -> bool:
+    return isinstance(test, dict) and all(isinstance(test.get(name), str) for name in ("input", "output"))
 
 
 def _inflate(where: str, packed: str) -> bytes:
     try:
         inflater = zlib.decompressobj()
         data = inflater.decompress(base64.b64decode(packed, validate=True), MAX_UNPACKED_BYTES)
-    except (binascii.Error, zlib.error) as error:
+    except (ValueError, zlib.error) as error:  # binascii.Error is a ValueError, and so is what is not ASCII
         raise UsageError(f"{where}: the private tests are damaged ({error}); fetch the file again") from error
     if not inflater.eof:
         raise UsageError(f"{where}: the private tests are cut short or unpack to more than {MAX_UNPACKED_BYTES} bytes")

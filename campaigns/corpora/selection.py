@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +19,7 @@ class Selecting(StrEnum):
     ELIGIBLE_ONLY = "eligible-only"
 
 
+# The pool: records in the order of their source; several sources of a dataset stand in the order of their SHA-256.
 RULES = {
     Selecting.SHUFFLE42: "indices of the pool shuffled by random.Random(42).shuffle, the first n in that order",
     Selecting.SEQUENTIAL: "the first n of the pool in the order of the source",
@@ -33,6 +35,9 @@ class Selection:
 
     def pick(self, dataset: str, pool: Sequence[Case], count: int) -> list[Case]:
         """`count` cases of the pool; with IDS all named ones of this pool, whatever the count."""
+        twice = [name for name, n in Counter(case.id for case in pool).items() if n > 1]
+        if twice:
+            raise UsageError(f"{dataset}: case {twice[0]} occurs twice in the sources; give each source one time")
         if self.order is Selecting.IDS:
             by_id = {case.id: case for case in pool}
             return [by_id[name] for name in self.ids if name in by_id]

@@ -34,20 +34,23 @@ class Source:
         data = _read(path)
         return cls(path.name, hashlib.sha256(data).hexdigest(), tuple(_records(path, _unpack(path, data))))
 
-    def need(self, record: int, *fields: str) -> tuple[Any, ...]:
-        """The fields of one record; a missing one is named together with what the record holds instead."""
+    def need(self, record: int, **kinds: type) -> tuple[Any, ...]:
+        """The fields of one record, by name and type; what is not there as it should be is named."""
         raw = self.records[record]
-        missing = [name for name in fields if name not in raw]
-        if missing:
-            raise UsageError(
-                f"{self.name}, record {record}: field {missing[0]!r} is missing, there are {sorted(raw)}; "
-                "is this the right file for the dataset?"
-            )
-        return tuple(raw[name] for name in fields)
+        for name, kind in kinds.items():
+            if name not in raw:
+                raise self.wrong(record, f"field {name!r} is missing, there are {sorted(raw)}")
+            if not isinstance(raw[name], kind):
+                raise self.wrong(record, f"field {name!r} is {type(raw[name]).__name__} and should be {kind.__name__}")
+        return tuple(raw[name] for name in kinds)
+
+    def wrong(self, record: int, what: str) -> UsageError:
+        return UsageError(f"{self.name}, record {record}: {what}; is this the right file for the dataset?")
 
 
 def open_all(paths: Iterable[Path]) -> tuple[Source, ...]:
-    return tuple(Source.open(path) for path in paths)
+    """In the order of their hashes: neither names nor the order of options may change what is chosen."""
+    return tuple(sorted((Source.open(path) for path in paths), key=lambda source: source.sha256))
 
 
 def _read(path: Path) -> bytes:
@@ -61,7 +64,7 @@ def _unpack(path: Path, data: bytes) -> str:
     try:
         if data.startswith(_GZIP):
             data = _gunzip(path, data)
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")  # some editors put a byte order mark first
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path}: damaged gzip data ({error}); fetch the file again") from error
     except UnicodeDecodeError as error:
@@ -90,7 +93,7 @@ def _documents(path: Path, text: str) -> list[Any]:
     try:
         whole = json.loads(text)  # fails at the second line of a file of JSON lines
         return whole if isinstance(whole, list) else [whole]
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         # not str.splitlines: records may hold U+2028 and the like
         return [_line(path, n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
 
@@ -98,5 +101,5 @@ def _documents(path: Path, text: str) -> list[Any]:
 def _line(path: Path, line: int, text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path}, line {line}: no JSON ({error.msg} at column {error.colno})") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}, line {line}: no JSON ({error}); fetch the file again") from error

@@ -26,12 +26,12 @@ _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
 
 def read(paths: Sequence[Path], templates: Mapping[str, str], name: str = "structured") -> Pools:
-    """Cases by kind, in the order of the paths and, inside a folder, of the file names."""
+    """Cases by kind; as everywhere, files stand in the order of their hashes and records in that of their file."""
     pools: Pools = {kind: [] for kind in KINDS}
     for path in paths:
         for kind, case in _read_one(path, templates, name):
             pools[kind].append(case)
-    return pools
+    return {kind: sorted(pool, key=lambda c: (c.source_sha256, c.record_index)) for kind, pool in pools.items()}
 
 
 def _read_one(path: Path, templates: Mapping[str, str], name: str) -> Iterable[tuple[str, Case]]:
@@ -46,18 +46,38 @@ def _read_one(path: Path, templates: Mapping[str, str], name: str) -> Iterable[t
 
 
 def _own(source: Source, name: str) -> Iterable[tuple[str, Case]]:
-    for index, raw in enumerate(source.records):
-        label, kind, messages, answer = source.need(index, "id", "kind", "messages", "answer")
+    for index in range(len(source.records)):
+        label, kind, messages, answer = source.need(index, id=str, kind=str, messages=list, answer=dict)
         if kind not in KINDS:
-            raise UsageError(f"{source.name}, record {index}: kind {kind!r} is none of {', '.join(KINDS)}")
-        tools, form = tuple(raw.get("tools", ())), raw.get("response_format")
-        yield kind, Case(f"{name}/{label}", name, source.sha256, index, tuple(messages), tools, form, answer)
+            raise source.wrong(index, f"kind {kind!r} is none of {', '.join(KINDS)}")
+        tools, form = source.records[index].get("tools", ()), source.records[index].get("response_format")
+        tools = tuple(tools) if isinstance(tools, list) else ()
+        case = Case(f"{name}/{label}", name, source.sha256, index, tuple(messages), tools, form, answer)
+        if not _answerable(kind, case):
+            raise source.wrong(index, f"it lacks something that kind {kind} needs")
+        yield kind, case
+
+
+def _answerable(kind: str, case: Case) -> bool:
+    """Whether everything is there that the request and the scorer of this kind rely on."""
+    form: Any = case.response_format
+    try:
+        if not case.messages or not all({"role", "content"} <= message.keys() for message in case.messages):
+            return False
+        if kind in ("one-tool", "parallel-tools"):
+            named, calls = [tool["function"]["name"] for tool in case.tools], [dict(c) for c in case.answer["calls"]]
+            return bool(named) and bool(calls) and all(calls)
+        if kind == "json-schema":
+            return isinstance(form["json_schema"]["schema"], dict)
+        return bool(form["type"] == "json_object")
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return False
 
 
 def _schemas(files: Sequence[Path], templates: Mapping[str, str], name: str) -> Iterable[tuple[str, Case]]:
     for path in files:
         source = Source.open(path)
-        (schema,) = source.need(0, "schema")
+        (schema,) = source.need(0, schema=dict)
         if not followable(schema):
             continue
         message = {"role": "user", "content": render(templates, "json-schema", schema=compact_json(schema))}
@@ -86,17 +106,20 @@ def _keys(value: Any) -> list[str]:
 def _function_calling(folder: Path, name: str) -> Iterable[tuple[str, Case]]:
     for path in sorted(folder.glob("*.json")):
         source, answers = Source.open(path), Source.open(folder / "possible_answer" / path.name)
-        truth = dict(answers.need(index, "id", "ground_truth") for index in range(len(answers.records)))
+        truth = dict(answers.need(index, id=str, ground_truth=list) for index in range(len(answers.records)))
         for index in range(len(source.records)):
-            kind, case = _question(source, index, truth, name)
+            try:
+                kind, case = _question(source, index, truth, name)
+            except (KeyError, TypeError, AttributeError, IndexError) as error:
+                raise source.wrong(index, f"it is no question with functions ({error!r})") from error
             if kind:
                 yield kind, case
 
 
 def _question(source: Source, index: int, truth: Mapping[str, Any], name: str) -> tuple[str, Case]:
-    label, turns, functions = source.need(index, "id", "question", "function")
+    label, turns, functions = source.need(index, id=str, question=list, function=list)
     if label not in truth:
-        raise UsageError(f"{source.name}, record {index}: possible_answer/ has no answer for {label}")
+        raise source.wrong(index, f"possible_answer/ has no answer for {label}")
     calls = [{_wire_name(function): values for function, values in call.items()} for call in truth[label]]
     kind = _kind(len(functions), len(calls)) if len(turns) == 1 else ""
     tools = tuple(_tool(function) for function in functions)

@@ -59,6 +59,29 @@ def test_freezing_twice_gives_equal_bytes(tmp_path: Path) -> None:
     assert manifest.read(told) == one and json.loads(told.read_text())["corpus_sha256"] == one.sha256
 
 
+def test_neither_names_nor_the_order_of_options_change_a_byte(tmp_path: Path) -> None:
+    tests = [json.dumps([{"input": "1", "output": "2"}])]
+    parts = [[problem(question_id=f"{part}{n}", public_test_cases=tests[0]) for n in range(6)] for part in "ab"]
+    files = [jsonl(tmp_path / name, *rows) for name, rows in zip(("z", "y"), parts, strict=True)]
+    folders = [function_calling(tmp_path / "f"), tmp_path / "schemas"]
+    folders[1].mkdir()
+    for name, title in (("b", "1"), ("a", "2")):
+        jsonl(folders[1] / f"{name}.json", {"schema": {"type": "object", "title": title}})
+    mix = {"livecodebench": 5, "structured": 3}
+
+    def content(order: int) -> bytes:
+        paths = {"livecodebench": files[::order], "structured": folders[::order]}
+        return freeze(Recipe(paths, mix=mix), fill=embedded()).content
+
+    assert content(1) == content(-1)
+
+
+def test_sources_that_nothing_is_taken_from_leave_no_trace() -> None:
+    few = {"gsm8k": 3, "mbpp": 0}
+    header = freeze(Recipe(own_sources(), mix=few)).header
+    assert [source["dataset"] for source in header["sources"]] == ["gsm8k"]
+
+
 def test_the_shuffle_is_the_published_one(tmp_path: Path) -> None:
     source = jsonl(tmp_path / "t.jsonl", *words(*map(str, range(50))))
     indices = list(range(50))
@@ -125,6 +148,8 @@ def test_sources_in_every_published_form(tmp_path: Path, form: str, packed: bool
         (b"{}\n[1]\n", "record 1: a JSON object was expected"),
         (b"{}\n{\n", "line 2: no JSON"),
         (b"\xff\xfe", "not UTF-8"),
+        (b"[" * 100_000, "line 1: no JSON"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "line 1: no JSON"),
         (gzip.compress(b"{}")[:-6], "damaged gzip"),
     ],
 )
@@ -133,6 +158,40 @@ def test_damaged_sources_are_named(tmp_path: Path, content: bytes, sentence: str
     path.write_bytes(content)
     with pytest.raises(UsageError, match=sentence):
         Source.open(path)
+
+
+def test_windows_line_ends_and_byte_order_marks_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    text = "".join(json.dumps(row) + "\r\n" for row in words("1", "2"))
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert [case.answer for case in gsm8k.read([Source.open(path)], DEFAULT)] == ["1", "2"]
+
+
+WRONG = (None, 5, True, [None], {"a": None}, "{", "[1]", "[{}]", '{"func_name": 3}', '[{"input": 1, "output": 2}]')
+
+
+@pytest.mark.parametrize("name", list(own_sources()))
+def test_no_record_whatever_it_holds_raises_anything_but_a_sentence(tmp_path: Path, name: str) -> None:
+    """Every field of a record replaced by values of other kinds: read, or refused in words."""
+    base = name.removesuffix("plus")
+    mix = {base: 4 if base == "structured" else 1}
+    rows = [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().split("\n") if line]
+    last = {tuple(sorted(row)): row for row in rows}
+    refused = 0
+    for good, field, value in [(good, field, value) for good in last.values() for field in good for value in WRONG]:
+        paths = {base: [FOLDER / f"{base}.jsonl"], name: [jsonl(tmp_path / "x", good | {field: value})]}
+        try:
+            assert freeze(Recipe(paths, mix=mix), fill=embedded()).sha256
+        except UsageError:
+            refused += 1
+    assert refused >= 10
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\udfff!"])
+def test_texts_that_cannot_be_sent_are_refused(tmp_path: Path, text: str) -> None:
+    source = jsonl(tmp_path / "t", {"question": text, "answer": "#### 1"})
+    with pytest.raises(UsageError, match="case gsm8k/0: it holds what no JSON text can say"):
+        freeze(Recipe({"gsm8k": [source]}, mix={"gsm8k": 1}))
 
 
 def test_line_separators_inside_records_do_not_split_them(tmp_path: Path) -> None:
@@ -160,9 +219,20 @@ def test_every_change_of_a_frozen_file_is_noticed(tmp_path: Path) -> None:
         with pytest.raises(IdentityMismatch):
             manifest.read(told)
     path.write_bytes(content)
+    for what in ("case left out", "header"):
+        (tmp_path / "renamed.jsonl").write_bytes(changes[what])
+        with pytest.raises(IdentityMismatch, match="not the one in its name"):
+            manifest.read(tmp_path / "renamed.jsonl")
     told.write_text(told.read_text().replace("builtin-gsm8k/7", "builtin-gsm8k/8"))
     with pytest.raises(IdentityMismatch, match="freeze again"):
         manifest.read(told)
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"file": "../x.jsonl"}', '{"file": 3}', "[" * 100_000])
+def test_a_manifest_that_is_none_is_bad_input(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.manifest.json").write_text(text)
+    with pytest.raises(UsageError, match="name a frozen corpus or its manifest"):
+        manifest.read(tmp_path / "x.manifest.json")
 
 
 def test_differences_are_named(tmp_path: Path) -> None:
@@ -205,6 +275,37 @@ def test_evalplus_files_without_results_are_refused(tmp_path: Path) -> None:
         humaneval.read([base], [raw], DEFAULT)
     with pytest.raises(UsageError, match="OriginFmt"):
         mbpp.read([Source.open(FOLDER / "mbpp.jsonl")], [raw], DEFAULT)
+
+
+BROADCASTING = """import numpy as np
+
+def assertion(out, exp, atol):
+    assert out == exp or np.allclose(out, exp, rtol=1e-07, atol=atol)
+
+def check(candidate):
+    assertion(candidate(1.5), 2.25, 1e-6)
+    assertion(candidate(2), 4.0, 1e-6)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "passes"),
+    [("return x * x", True), ("return x * x + 1e-9", True), ("return []", False), ("return [[]]", False)],
+)
+def test_an_empty_list_is_not_close_to_a_number(tmp_path: Path, body: str, passes: bool) -> None:
+    """EvalPlus's scripts broadcast: `return []` passed 21 tasks of HumanEval+ and MBPP+."""
+    row = {"task_id": "HumanEval/0", "prompt": "", "entry_point": "f", "test": BROADCASTING}
+    source = Source.open(jsonl(tmp_path / "h", row))
+    (case,) = humaneval.read([source], [source], DEFAULT)
+    program = case.tests[1].program
+    names: dict[str, Any] = {}
+    exec(f"def f(x):\n    {body}\n{program['setup']}", names)
+    try:
+        names["check"](names["f"])
+    except AssertionError:
+        assert not passes
+    else:
+        assert passes
 
 
 def test_known_bad_enhanced_items_are_ineligible(tmp_path: Path) -> None:
