@@ -178,8 +178,9 @@ def test_no_record_whatever_it_holds_raises_anything_but_a_sentence(tmp_path: Pa
     rows = [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().split("\n") if line]
     last = {tuple(sorted(row)): row for row in rows}
     refused = 0
-    for good, field, value in [(good, field, value) for good in last.values() for field in good for value in WRONG]:
-        paths = {base: [FOLDER / f"{base}.jsonl"], name: [jsonl(tmp_path / "x", good | {field: value})]}
+    changed = [row | {field: value} for row in last.values() for field in row for value in WRONG]
+    for record in changed:
+        paths = {base: [FOLDER / f"{base}.jsonl"], name: [jsonl(tmp_path / "x", record)]}
         try:
             assert freeze(Recipe(paths, mix=mix), fill=embedded()).sha256
         except UsageError:
