@@ -62,7 +62,7 @@ def test_cfg_prints_the_configuration_and_runs_nothing(
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
     assert main(["run", "--cfg", "job"]) == Exit.COMPLETE
-    assert "startups: 3" in capfd.readouterr().out
+    assert "startups: 2" in capfd.readouterr().out
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
