@@ -167,7 +167,7 @@ def _row(campaign_id: str, request: Request, verdict: Verdict, utc: str, argumen
         version=scoring.VERSION,
         arguments_json=arguments,
         outcome=str(verdict.outcome),
-        details_json=json.dumps(verdict.details, ensure_ascii=False),
+        details_json=json.dumps(verdict.details),  # ASCII: an answer can spell half a surrogate pair
     )
 
 

@@ -12,7 +12,9 @@ from typing import Protocol
 
 from campaigns.scorers.verdict import Answer, Judged, Verdict
 
-_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?|[-+]?\.\d+")
+# a sign behind a digit, letter or bracket is an operator or a hyphen: "pages 5-10"
+_NUMBER = re.compile(r"(?:(?<![\w)\]}])[-+])?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?|\.\d+)")
+_MINUS = str.maketrans("\u2212", "-")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
 
 
@@ -40,26 +42,26 @@ def score_answer(scorer: str, wanted: str, answer: Answer, equal: Equivalence) -
 
 
 def final_answer(text: str) -> str | None:
-    """The last boxed expression with balanced braces, else the last number; None when there is neither."""
-    boxed = [content for match in _BOXED.finditer(text) if (content := _braced(text, match.end())) is not None]
+    """The last boxed expression that is closed and not empty, else the last number; None when there is neither."""
+    text, partners = text.translate(_MINUS), _braces(text)
+    starts = [match.end() for match in _BOXED.finditer(text) if match.end() in partners]
+    boxed = [content for start in starts if (content := text[start + 1 : partners[start]].strip())]
     if boxed:
-        return boxed[-1].strip()
+        return boxed[-1]
     numbers = _NUMBER.findall(text)
     return numbers[-1].replace(",", "") if numbers else None
 
 
-def _braced(text: str, start: int) -> str | None:
-    """What stands between the brace at `start` and its partner; None without one. Escaped braces do not count."""
-    depth, position = 0, start
-    while position < len(text):
-        char = text[position]
-        if char == "\\":
-            position += 1
-        elif char == "{":
-            depth += 1
-        elif char == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start + 1 : position]
-        position += 1
-    return None
+def _braces(text: str) -> dict[int, int]:
+    """Position of each opening brace -> that of its partner. Escaped braces do not count.
+
+    One pass: a model that repeats itself opens thousands of boxes and closes none.
+    """
+    partners: dict[int, int] = {}
+    open_braces: list[int] = []
+    for match in re.finditer(r"\\.|[{}]", text, re.DOTALL):
+        if match[0] == "{":
+            open_braces.append(match.start())
+        elif match[0] == "}" and open_braces:
+            partners[open_braces.pop()] = match.start()
+    return partners

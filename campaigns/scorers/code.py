@@ -14,9 +14,11 @@ from campaigns.corpora.case import Case, TestSet
 from campaigns.scorers.execution import Executor, Job, Limits, Outcome
 from campaigns.scorers.verdict import Answer, Judged, Verdict
 
+# indentation, fence, language, content
 _FENCE = re.compile(
-    r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
+    r"^([ \t]*)(`{3,}+|~{3,}+)[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\2[ \t]*\r?$|\Z)", re.MULTILINE | re.DOTALL
 )
+_PYTHON = ("python", "py", "python3", "py3")
 # LiveCodeBench's own codes: wrong answer, time limit, run-time error; 1 is a pass
 _CODES = {"passed": 1, "failed": -2, "timeout": -3}
 _RUN_TIME_ERROR = -4
@@ -70,11 +72,21 @@ def _details(outcome: Outcome, limits: Limits) -> dict[str, Any]:
 
 
 def extract_code(text: str, names: Iterable[str] = ()) -> str:
-    """The last fenced block, of those that define one of `names` if any does; the whole text when there is none."""
-    blocks = [match[3] for match in _FENCE.finditer(text) if match[2].lower() in ("", "python", "py", "python3")]
-    defining = [block for block in blocks if any(_defines(block, name) for name in names)]
-    chosen = defining or blocks
+    """The last fenced block: of those that define one of `names`, else of those marked as Python, else of all.
+
+    Blocks of other languages are none, and a text without any block is code itself.
+    """
+    blocks = [(match[3].lower(), _outdented(match[4], match[1])) for match in _FENCE.finditer(text)]
+    marked = [block for language, block in blocks if language in _PYTHON]
+    usable = [block for language, block in blocks if language in ("", *_PYTHON)]
+    defining = [block for block in usable if any(_defines(block, name) for name in names)]
+    chosen = defining or marked or usable
     return chosen[-1] if chosen else text
+
+
+def _outdented(block: str, indentation: str) -> str:
+    """A block inside a list is indented with its fence."""
+    return re.sub(rf"^[ \t]{{1,{len(indentation)}}}", "", block, flags=re.MULTILINE) if indentation else block
 
 
 def _defines(block: str, name: str) -> bool:

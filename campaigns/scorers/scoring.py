@@ -9,7 +9,7 @@ from campaigns.scorers.execution import Executor
 from campaigns.scorers.structured import score_structured
 from campaigns.scorers.verdict import Answer, Verdict
 
-VERSION = "1"  # raised whenever a verdict on the same answer may change
+VERSION = "2"  # raised whenever a verdict on the same answer may change
 
 
 def score(case: Case, answer: Answer, equal: Equivalence, run: Executor) -> list[Verdict]:

@@ -42,8 +42,9 @@ def _json_complaint(case: Case, answer: Answer) -> str:
         return f"a JSON object was asked for, this is {type(document).__name__}"
     if "json_schema" in form and (complaint := schema_complaint(form["json_schema"]["schema"], document)):
         return complaint
-    wanted = case.answer.get("value", document)
-    return "" if _same_json(wanted, document) else f"the document says {json.dumps(document)[:200]}"
+    if "value" not in case.answer or _same_json(case.answer["value"], document):
+        return ""
+    return f"the document says {answer.final_text.strip()[:200]}"
 
 
 def schema_complaint(schema: Mapping[str, Any], document: Any) -> str:
@@ -59,6 +60,8 @@ def schema_complaint(schema: Mapping[str, Any], document: Any) -> str:
         return f"the schema itself is wrong: {error.message[:200]}"
     except Unresolvable as error:
         return f"the schema refers to {error.ref!r}, which is not in it"
+    except (RecursionError, ArithmeticError) as error:  # nested a thousand times, or a number beyond every float
+        return f"the document cannot be checked: {error}"
     return ""
 
 
@@ -104,6 +107,8 @@ def _tool_complaint(case: Case, answer: Answer) -> str:
 
 def _call(call: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     function = call["function"]
+    if not isinstance(function["name"], str):
+        raise TypeError(f"the name {function['name']} is no text")
     arguments = _strict_json(function["arguments"] or "{}")
     if not isinstance(arguments, dict):
         raise ValueError(f"arguments of {function['name']} are {type(arguments).__name__}, not an object")
@@ -113,14 +118,18 @@ def _call(call: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 def _match_all(wanted: Sequence[Mapping[str, Any]], calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     if len(wanted) != len(calls):
         return f"{len(calls)} calls, {len(wanted)} were wanted"
-    left = list(calls)
-    for expected in wanted:
-        ((name, accepted),) = expected.items()
-        match = next((call for call in left if call[0] == name and _fits(accepted, call[1])), None)
-        if match is None:
-            return f"no call of {name} with accepted arguments: {json.dumps(left)[:200]}"
-        left.remove(match)
-    return ""
+    return "" if _matched(wanted, calls) else f"not the wanted calls with accepted arguments: {json.dumps(calls)[:200]}"
+
+
+def _matched(wanted: Sequence[Mapping[str, Any]], calls: Sequence[tuple[str, Mapping[str, Any]]]) -> bool:
+    """Whether every wanted call has a call of its own, whichever of two that it fits comes first."""
+    if not wanted:
+        return True
+    ((name, accepted),) = wanted[0].items()
+    return any(
+        call[0] == name and _fits(accepted, call[1]) and _matched(wanted[1:], [*calls[:n], *calls[n + 1 :]])
+        for n, call in enumerate(calls)
+    )
 
 
 def _fits(accepted: Mapping[str, Sequence[Any]], arguments: Mapping[str, Any]) -> bool:

@@ -32,12 +32,27 @@ def case(**fields: Any) -> Case:
         ("either 3 or -4", "-4"),
         ("a ratio of 3/4", "3/4"),
         ("\\boxed{unfinished, but 7 before", "7"),
+        ("\\boxed{42}. It belongs into \\boxed{}.", "42"),
+        ("\\boxed{a} and \\boxed{b", "a"),
+        ("\\boxed{\\boxed{3}}", "3"),
+        ("\\boxed{\\text{a \\} b}} in 5 steps", "\\text{a \\} b}"),
+        ("pages 5-10", "10"),
+        ("so x=-3.", "-3"),
+        ("it is \u22125 degrees", "-5"),
+        ("about .5", ".5"),
         ("no number at all", None),
         ("", None),
     ],
 )
 def test_the_last_final_answer_counts(text: str, answer: str | None) -> None:
     assert final_answer(text) == answer
+
+
+@pytest.mark.parametrize("text", ["\\boxed{" * 50_000, "`" * 1_000_000])
+def test_answers_that_repeat_themselves_are_read_in_one_pass(text: str) -> None:
+    """Quadratic in the length these take ten minutes, which the limit on every test ends."""
+    final_answer(text)
+    extract_code(text, ["f"])
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -55,6 +70,17 @@ def test_the_last_final_answer_counts(text: str, answer: str | None) -> None:
         ("\\text{Evelyn}", "\\text{Carla}", False),
         ("(3, \\frac{\\pi}{2})", "(3, \\pi/2)", True),
         ("7", "\\frac{", False),
+        ("10", "10\\%", True),
+        ("10\\%", "10", True),
+        ("10", "11\\%", False),
+        ("10", "0.1", False),
+        ("2516_8", "2516_{8}", True),
+        ("2516_8", "2516_9", False),
+        ("1234", "\\$1{,}234 \\text{ dollars}", True),
+        ("18", "17, 18", False),
+        ("18", "17 \\text{ or } 18", False),
+        ("(1,2)", "[1,2]", False),
+        ("", "", False),
     ],
 )
 def test_equivalence_is_about_values(wanted: str, given: str, equal: bool) -> None:
@@ -167,7 +193,11 @@ def test_sets_are_denominators_of_their_own_and_ineligible_ones_are_counted() ->
         ("Like this:\n```python\na\n```\nor\n```py\nb\n```\ndone", "b\n"),
         ("```python\ndef f(): pass\n```\nUse it:\n```python\nprint(f())\n```", "def f(): pass\n"),
         ("```bash\npip install x\n```\n```\na\n```", "a\n"),
-        ("  ```python\n  a\n  ```", "  a\n"),
+        ("1. So:\n   ```python\n   def f():\n       pass\n   ```", "def f():\n    pass\n"),
+        ("```python\r\nx\r\n```\r\nIt works.", "x\r\n"),
+        ("```python\na\n```\nInput:\n```\n3\n```\n", "a\n"),
+        ("```python\na\n```\n```java\nb\n```", "a\n"),
+        ("```\n    return 1\n```", "    return 1\n"),
         ("```python\ndef f(): pass\n", "def f(): pass\n"),
         ("````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''\n"),
     ],
@@ -202,18 +232,21 @@ def test_a_bare_continuation_is_completed_by_its_prompt() -> None:
     assert jobs[0].limits == Limits(cpu_s=3.0)
 
 
+def schema_form(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"schema": schema}}
+
+
 OBJECT = {"type": "json_object"}
-SCHEMA = {
-    "type": "json_schema",
-    "json_schema": {
-        "schema": {
-            "type": "object",
-            "properties": {"day": {"type": "string", "format": "date"}, "n": {"type": "integer"}},
-            "required": ["day"],
-            "additionalProperties": False,
-        }
-    },
-}
+SCHEMA = schema_form(
+    {
+        "type": "object",
+        "properties": {"day": {"type": "string", "format": "date"}, "n": {"type": "integer"}},
+        "required": ["day"],
+        "additionalProperties": False,
+    }
+)
+CHAIN = schema_form({"type": "object", "properties": {"next": {"$ref": "#"}}})
+NUMBER = schema_form({"type": "number", "multipleOf": 0.25, "maximum": 1e300})
 
 
 @pytest.mark.parametrize(
@@ -229,6 +262,11 @@ SCHEMA = {
         (OBJECT, {}, '{"a": 1, "a": 1}', Judged.FAILED),
         (OBJECT, {}, 'Here: {"a": 1}', Judged.FAILED),
         (OBJECT, {}, "[" * 100_000, Judged.FAILED),
+        (OBJECT, {"value": {"a": 1}}, '{"a":' * 300 + "{}" + "}" * 300, Judged.FAILED),
+        (CHAIN, {}, '{"next":' * 300 + "{}" + "}" * 300, Judged.FAILED),
+        (NUMBER, {}, "1e999", Judged.FAILED),
+        (NUMBER, {}, "1" * 1000, Judged.FAILED),
+        (NUMBER, {}, "1.25", Judged.PASSED),
         (SCHEMA, {}, '{"day": "2026-02-28"}', Judged.PASSED),
         (SCHEMA, {}, '{"day": "2026-02-30"}', Judged.FAILED),
         (SCHEMA, {}, '{"day": "2026-02-28", "n": 1.5}', Judged.FAILED),
@@ -270,11 +308,22 @@ PARALLEL = embedded().case("builtin-structured/own/parallel-tools")
         (calls("Oslo", "Rome"), Judged.FAILED),
         (Answer("Oslo, Rome"), Judged.FAILED),
         (Answer("", "{", "tool_calls"), Judged.FAILED),
+        (Answer("", '[{"function": {"name": ["get_weather"], "arguments": "{}"}}]', "tool_calls"), Judged.FAILED),
     ],
 )
 def test_tool_calls(answer: Answer, judged: Judged) -> None:
     assert PARALLEL is not None
     assert score_structured(PARALLEL, answer).outcome is judged
+
+
+def test_a_call_that_fits_two_wanted_ones_is_left_to_the_one_that_needs_it() -> None:
+    tools = ({"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}},)
+    wanted = {"calls": [{"get_weather": {"city": ["Oslo", "Rome"]}}, {"get_weather": {"city": ["Oslo"]}}]}
+    for answer, judged in (
+        (calls({"city": "Oslo"}, {"city": "Rome"}), Judged.PASSED),
+        (calls({"city": "Rome"}, {"city": "Rome"}), Judged.FAILED),
+    ):
+        assert score_structured(case(tools=tools, answer=wanted), answer).outcome is judged
 
 
 def test_every_embedded_case_has_a_scorer() -> None:
