@@ -48,7 +48,7 @@ class Case:
     response_format: Mapping[str, Any] | None = None
     answer: Any = None  # number or LaTeX text; for structured cases what a right answer holds
     tests: tuple[TestSet, ...] = ()
-    limits: Mapping[str, float] = field(default_factory=dict)  # cpu_s of one test, wall_s of one set
+    limits: Mapping[str, float] = field(default_factory=dict)  # cpu_s of one program, wall_s of one set
 
     @property
     def eligible(self) -> bool:

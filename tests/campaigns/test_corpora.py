@@ -376,6 +376,34 @@ def test_functional_results_are_compared_as_the_problems_say(given: Any, wanted:
     assert names["_same"](given, wanted) is same
 
 
+@pytest.mark.parametrize(
+    ("source", "passes"),
+    [
+        ("class Solution:\n    def twice(self, x: List[int]) -> List[int]:\n        return [2 * n for n in x]\n", True),
+        ("def twice(x):\n    return tuple(2 * n for n in x)\n", True),
+        ("def twice(x):\n    return x\n", False),
+    ],
+)
+def test_methods_and_plain_functions_are_called_as_the_official_runner_does(
+    tmp_path: Path, source: str, passes: bool
+) -> None:
+    public = json.dumps([{"input": "[1, 2]", "output": "[2, 4]", "testtype": "functional"}])
+    row = problem(public_test_cases=public, metadata='{"func_name": "twice"}', starter_code="class Solution: ...")
+    (case,) = livecodebench.read([Source.open(jsonl(tmp_path / "l", row))], DEFAULT)
+    program = case.tests[0].program
+    names: dict[str, Any] = {}
+    exec(program["prelude"] + source, names)
+    names["candidate"] = eval(program["bind"]["candidate"], names)
+    exec(program["setup"], names)
+    try:
+        exec(program["steps"][0], names)
+    except AssertionError:
+        assert not passes
+    else:
+        assert passes
+    assert case.limits == livecodebench.METHOD_LIMITS
+
+
 class Evil:
     def __reduce__(self) -> Any:
         return (print, ("owned",))
