@@ -11,46 +11,19 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
 import torch
 
-from kernels.projection.nvfp4 import Nvfp4Weight
 from runtime.config import DraftConfig, TargetConfig
 from runtime.engine import Engine, EngineOptions, EngineShape
-from runtime.models.layers import Weight
-from runtime.models.quant import quantisable
-from runtime.models.weights import RandomWeights, Shapes, draft_shapes, random_weights, target_shapes
+from runtime.models.weights import target_shapes
+from runtime.random_model import Declaration
 from runtime.sampling import SamplingParams
 from runtime.sequence import GenerateRequest, Prefill, RoundRecord
 
 PHASES = ("draft_ns", "verify_ns", "sample_ns", "commit_ns", "total_ns")
-# Root mean square of a uniformly random E2M1 code.
-CODE_RMS = (68.5 / 8) ** 0.5
-
-
-class RandomNvfp4(Mapping[str, Weight]):
-    """Random 4-bit linears; every other tensor as `random_weights` makes it."""
-
-    def __init__(self, shapes: Shapes, dense: RandomWeights, device: torch.device) -> None:
-        self.shapes, self.dense, self.device = shapes, dense, device
-
-    def __getitem__(self, name: str) -> Weight:
-        if not quantisable(name):
-            return self.dense[name]
-        n, k = self.shapes[name]
-        packed = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device=self.device)
-        scales = torch.ones(n, k // 16, device=self.device).to(torch.float8_e4m3fn)
-        return Nvfp4Weight(packed, scales, CODE_RMS * math.sqrt(k), n)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.shapes)
-
-    def __len__(self) -> int:
-        return len(self.shapes)
-
 
 def build(options: argparse.Namespace) -> Engine:
     raw = json.loads(options.shape.read_text())
@@ -64,11 +37,9 @@ def build(options: argparse.Namespace) -> Engine:
     )
     shape = EngineShape.of(target, draft, chosen)
     shape.check_memory()
-    shapes = target_shapes(target)
-    made: Mapping[str, Weight] = random_weights(shapes, 1, shape.device, shape.dtype)
-    if chosen.keep_nvfp4:
-        made = RandomNvfp4(shapes, random_weights(shapes, 1, shape.device, shape.dtype), shape.device)
-    return Engine.assemble(shape, made, random_weights(draft_shapes(draft), 2, shape.device, shape.dtype), ())
+    declared = Declaration(options.seed, options.weights)
+    made = declared.target(target, shape.device, shape.dtype, chosen.keep_nvfp4)
+    return Engine.assemble(shape, made, declared.draft(draft, shape.device, shape.dtype), ())
 
 
 def run(engine: Engine, arm: dict[str, str], options: argparse.Namespace) -> dict[str, object]:
@@ -115,6 +86,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--shape", type=Path, default=Path(__file__).with_name("qwen3_8_27b.json"))
     parser.add_argument("--arm", action="append", help="operator=schedule,…; may be repeated; empty for the defaults")
     parser.add_argument("--weights", choices=("dense", "nvfp4"), default="dense")
+    parser.add_argument("--seed", type=int, default=1, help="of the weights")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="float16")
     parser.add_argument("--kv-cache-dtype", default="fp8_e4m3")

@@ -68,7 +68,7 @@ def checkpoint_hashes(model: Path) -> dict[str, str]:
     """Hashes of a checkpoint folder: all weights, the drafter's alone, and the tokenizer's files."""
     if not (model / "config.json").is_file():
         raise UsageError(f"server.model={model}: no config.json there; name a folder with a checkpoint")
-    if not list(model.glob("*.safetensors")):
+    if not list(model.glob("*.safetensors")) and not (model / "random_weights.json").is_file():
         raise UsageError(f"server.model={model}: no *.safetensors file there; the weights are missing")
     drafter = model / "drafter"
     present = [name for name in TOKENIZER_FILES if (model / name).is_file()]

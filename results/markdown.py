@@ -124,7 +124,17 @@ def _method(summary: Summary) -> list[str]:
 
 def _identity(summary: Summary) -> list[str]:
     shown = {name: value for name, value in summary.campaign.fingerprint.items() if value not in ("", "[]", "{}")}
-    return [*(f"{name}: `{value}`" for name, value in shown.items()), *_libraries(summary)]
+    return [*(f"{name}: `{value}`" for name, value in shown.items()), *_made_weights(summary), *_libraries(summary)]
+
+
+def _made_weights(summary: Summary) -> list[str]:
+    """One line per set of weights that a server made instead of reading them; all lives should share one."""
+    sets: dict[str, list[str]] = {}
+    for life in summary.lives:
+        if made := life.startup.identity.get("made_weights"):
+            text = f"random weights, seed {made['seed']}, {made['format']}: made `{made['sha256']}`"
+            sets.setdefault(text, []).append(str(life.startup.startup + 1))
+    return [f"{text}: startups {', '.join(dict.fromkeys(startups))}" for text, startups in sets.items()]
 
 
 def _libraries(summary: Summary) -> list[str]:

@@ -8,7 +8,7 @@ Knows no HTTP, no text and no queue. Closing the iterator early gives the reques
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from runtime.models.target import Target
 from runtime.models.weights import read_draft, read_target
 from runtime.operators import Operators
 from runtime.parallel import Group, ShardedWeights, parallelise, shard_config
+from runtime.random_model import Declaration, fingerprint
 from runtime.round import Decoder
 from runtime.sequence import Finish, GenerateRequest, Generation, Prefill, RoundRecord
 from runtime.state import StatePool
@@ -57,7 +58,10 @@ class EngineOptions:
 
 
 class Engine:
-    """`max_model_len` tokens of prompt and answer; `block_size` rows a round; `routes` choose the schedules."""
+    """`max_model_len` tokens of prompt and answer; `block_size` rows a round; `routes` choose the schedules.
+
+    `made_weights` says what a declared model's weights are (`runtime.random_model`), None where they were read.
+    """
 
     def __init__(
         self,
@@ -72,6 +76,7 @@ class Engine:
         self.kv_cache_dtype, self.dtype, self.eos_ids = kv_cache_dtype, options.dtype, eos
         self.routes, self.group = decoder.operators.routes, group
         self.block_size = decoder.drafter.config.block_size if decoder.drafter else 1
+        self.made_weights: dict[str, Any] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -88,12 +93,22 @@ class Engine:
         shape = EngineShape.of(target_config, draft_config, options)
         shape.check_memory()
         device, dtype = shape.device, shape.dtype
-        target_weights = read_target(model_dir, whole_config, device, dtype, options.keep_nvfp4)
+        declared = Declaration.of(model_dir)
+        if declared is None:
+            whole = read_target(model_dir, whole_config, device, dtype, options.keep_nvfp4)
+            draft_weights = read_draft(draft_dir, draft_config, device, dtype) if draft_config else None
+        else:
+            whole = declared.target(whole_config, device, dtype, options.keep_nvfp4)
+            draft_weights = declared.draft(draft_config, device, dtype) if draft_config else None
+        target_weights = whole
         if options.world_size > 1:
-            target_weights = ShardedWeights(target_weights, whole_config, options.rank, options.world_size)
-        draft_weights = read_draft(draft_dir, draft_config, device, dtype) if draft_config else None
+            target_weights = ShardedWeights(whole, whole_config, options.rank, options.world_size)
         eos = eos_token_ids(model_dir, target_config)
-        return cls.assemble(shape, target_weights, draft_weights, eos)
+        engine = cls.assemble(shape, target_weights, draft_weights, eos)
+        if declared is not None:
+            made = [weights for weights in (whole, draft_weights) if weights is not None]
+            engine.made_weights = asdict(declared) | {"sha256": fingerprint(*made)}
+        return engine
 
     @classmethod
     def assemble(cls, shape: "EngineShape", target_weights, draft_weights, eos: tuple[int, ...]) -> "Engine":

@@ -113,6 +113,7 @@ class Service:
             "kv_cache_dtype": facts["kv_cache_dtype"],
             "dtype": facts["dtype"],
             "tensor_parallel_size": len(self.client.workers),
+            **({"made_weights": made} if (made := facts["made_weights"]) else {}),
         }
 
     def _processes(self) -> list[dict[str, Any]]:

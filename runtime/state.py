@@ -56,7 +56,10 @@ class StatePool:
         self.device = device
 
     def acquire(self) -> RequestState:
-        """Eight slots and one line, least recently used first, contents as the last owner left them."""
+        """Eight slots, least recently used first, and the line of the last owner, contents as they were left.
+
+        Captured graphs belong to a line, so that requests that follow one another share theirs.
+        """
         if len(self._free_slots) < self.rows or not self._free_lines:
             raise CapacityError("every state slot is taken; one request runs at a time")
         slots = tuple(self._free_slots[: self.rows])
@@ -67,7 +70,7 @@ class StatePool:
 
     def release(self, state: RequestState) -> None:
         self._free_slots.extend(state.slots)
-        self._free_lines.append(state.line)
+        self._free_lines.insert(0, state.line)
 
     def copy(self, source: RequestState, target: RequestState) -> None:
         """Make `target` continue exactly as `source` would, byte for byte, in its own slots."""

@@ -62,6 +62,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--kv-cache-dtype")
     parser.add_argument("--rendezvous")
     parser.add_argument("--audit-ranks", action="store_true")
+    parser.add_argument("--keep-nvfp4", action="store_true")
     return parser.parse_args()
 
 
@@ -86,6 +87,7 @@ def _load(options: argparse.Namespace, channel: Channel) -> Worker:
             device=f"cuda:{options.rank}" if options.device == "cuda" else options.device,
             dtype=options.dtype,
             kv_cache_dtype=options.kv_cache_dtype,
+            keep_nvfp4=options.keep_nvfp4,
             cuda_graphs=options.world_size == 1,  # collectives inside a captured graph are not in use
             rank=options.rank,
             world_size=options.world_size,
@@ -116,6 +118,7 @@ class Worker:
             "block_size": engine.block_size,
             "kv_cache_dtype": engine.kv_cache_dtype,
             "dtype": engine.dtype,
+            "made_weights": engine.made_weights,
             "device": _device(torch, engine.device),
             "versions": {"torch": torch.__version__, **_cuda_version(torch)},
             "environment": numeric_environment(os.environ),

@@ -1,0 +1,210 @@
+"""Checkpoints whose weights are declared instead of stored, to measure shapes that no disk here holds.
+
+    python -m runtime.random_model FOLDER --shape benchmarks/qwen3_8_27b.json --format nvfp4 --seed 1
+
+writes configurations, a tokenizer and `random_weights.json`, some hundred kilobytes. An engine that loads the folder
+makes the weights on its device from names, shapes and the seed: the same values at every start on the same kind of
+device, which `fingerprint` shows. Such a model predicts nothing and knows no end-of-sequence token; a drafter for it is
+never right but by chance. It shows what a shape costs.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.projection.nvfp4 import GROUP, Nvfp4Weight
+from runtime.config import DraftConfig, TargetConfig, read_json
+from runtime.errors import ModelError
+from runtime.identity import TOKENIZER_FILES
+from runtime.models.layers import Weight
+from runtime.models.quant import quantisable
+from runtime.models.weights import RandomWeights, Shapes, draft_shapes, random_weights, target_shapes
+
+DECLARATION = "random_weights.json"
+FORMATS = ("dense", "nvfp4")
+TOKENIZER = Path(__file__).resolve().parent / "checkpoints" / "nano"
+# Root mean square of a uniformly random E2M1 code.
+CODE_RMS = (68.5 / 8) ** 0.5
+# Words per step of a checksum: what its temporaries may cost.
+STRIDE = 1 << 24
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """`format` is how the target's linears come: `dense`, or `nvfp4` with one global scale per input width."""
+
+    seed: int
+    format: str
+
+    @classmethod
+    def of(cls, folder: Path) -> "Declaration | None":
+        """What `folder` declares; None where it holds its weights."""
+        path = folder / DECLARATION
+        if not path.is_file():
+            return None
+        raw = read_json(path)
+        seed, form = raw.get("seed"), raw.get("format")
+        if not isinstance(seed, int) or form not in FORMATS or len(raw) != 2:
+            raise ModelError(f"{path} must hold an integer seed and a format, {' or '.join(FORMATS)}; it holds {raw}")
+        return cls(seed, form)
+
+    def target(self, config: TargetConfig, device: torch.device, dtype: torch.dtype, keep: bool) -> "Made":
+        """The target's weights; 4-bit linears stay in 4 bits with `keep`, else they come as their values."""
+        shapes = target_shapes(config)
+        dense = random_weights(shapes, self.seed, device, dtype)
+        if self.format == "dense":
+            return Made(dense)
+        codes = RandomNvfp4(shapes, dense, self.seed, device)
+        return Made(codes if keep else Dequantised(codes, dtype))
+
+    def draft(self, config: DraftConfig, device: torch.device, dtype: torch.dtype) -> "Made":
+        return Made(random_weights(draft_shapes(config), self.seed + 1, device, dtype))
+
+
+class RandomNvfp4(Mapping[str, Weight]):
+    """Random 4-bit linears of the scale that dense ones have; every other tensor as `dense` makes it."""
+
+    def __init__(self, shapes: Shapes, dense: RandomWeights, seed: int, device: torch.device) -> None:
+        self.shapes, self.dense, self.seed, self.device = shapes, dense, seed, device
+
+    def __getitem__(self, name: str) -> Weight:
+        if not quantisable(name):
+            return self.dense[name]
+        n, k = self.shapes[name]
+        if k % GROUP:
+            raise ModelError(f"{name} has {k} inputs; 4-bit weights need a multiple of {GROUP}")
+        generator = torch.Generator(self.device).manual_seed(self.seed * 1_000_003 + self.dense.order[name])
+        packed = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device=self.device, generator=generator)
+        scales = torch.ones(n, k // GROUP, device=self.device).to(torch.float8_e4m3fn)
+        return Nvfp4Weight(packed, scales, CODE_RMS * math.sqrt(k), n)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+
+class Dequantised(Mapping[str, Tensor]):
+    """The values of 4-bit weights in `dtype`."""
+
+    def __init__(self, codes: RandomNvfp4, dtype: torch.dtype) -> None:
+        self.codes, self.dtype = codes, dtype
+
+    def __getitem__(self, name: str) -> Tensor:
+        weight = self.codes[name]
+        return weight.dequantised().to(self.dtype) if isinstance(weight, Nvfp4Weight) else weight
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.codes)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+class Made(Mapping[str, Weight]):
+    """Weights as they are made, each with its checksum, which stays on the device until `fingerprint` asks."""
+
+    def __init__(self, weights: Mapping[str, Weight]) -> None:
+        self.weights = weights
+        self._sums: dict[str, tuple[str, Tensor]] = {}
+
+    def __getitem__(self, name: str) -> Weight:
+        weight = self.weights[name]
+        parts = (weight.packed, weight.scales) if isinstance(weight, Nvfp4Weight) else (weight,)
+        described = " ".join(f"{part.dtype} {tuple(part.shape)}" for part in parts)
+        self._sums[name] = (described, torch.stack([checksum(part) for part in parts]))
+        return weight
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def lines(self) -> Iterator[str]:
+        """Name, layout and checksum of every weight that was made."""
+        for name in sorted(self._sums):
+            described, sums = self._sums[name]
+            yield f"{name} {described} {sums.tolist()}\n"
+
+
+def fingerprint(*made: Made) -> str:
+    """SHA-256 over the checksums of everything made. It tells starts apart; it is no proof against a forger."""
+    digest = hashlib.sha256()
+    for weights in made:
+        digest.update("".join(weights.lines()).encode())
+    return digest.hexdigest()
+
+
+def checksum(tensor: Tensor) -> Tensor:
+    """Two sums modulo 2^64 of a tensor's bytes as words, each word weighted by its place: int64 [2], on its device.
+
+    Integer sums do not depend on the order of additions, so every run gives the same ones.
+    """
+    flat = tensor.contiguous().view(-1).view(torch.uint8)
+    words = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(torch.int64)
+    total = torch.zeros(2, dtype=torch.int64, device=tensor.device)
+    for first in range(0, len(words), STRIDE):
+        part = words[first : first + STRIDE]
+        place = torch.arange(first, first + len(part), device=tensor.device) * 2 + 1
+        mixed = (part ^ (part >> 29)) * 0x2545F4914F6CDD1D
+        total += torch.stack(((part * place).sum(), ((mixed ^ (mixed >> 32)) * place).sum()))
+    return total
+
+
+def write(folder: Path, shape: Mapping[str, Any], declaration: Declaration, tokenizer: Path) -> None:
+    """A folder that a server takes as a model. The configurations are checked before anything is written."""
+    TargetConfig.from_hf(shape["target"])
+    DraftConfig.from_hf(shape["drafter"])
+    (folder / "drafter").mkdir(parents=True, exist_ok=True)
+    text = {k: v for k, v in shape["target"].get("text_config", {}).items() if k != "eos_token_id"}
+    target = {k: v for k, v in shape["target"].items() if k != "eos_token_id"} | ({"text_config": text} if text else {})
+    _write(folder / "config.json", target)
+    _write(folder / "drafter" / "config.json", shape["drafter"])
+    _write(folder / "generation_config.json", {"eos_token_id": []})
+    _write(folder / DECLARATION, asdict(declaration))
+    for name in TOKENIZER_FILES:
+        if (tokenizer / name).is_file():
+            shutil.copyfile(tokenizer / name, folder / name)
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def main(words: list[str] | None = None) -> int:
+    options = _parse(words)
+    try:
+        shape = read_json(options.shape)
+        if not {"target", "drafter"} <= shape.keys():
+            raise ModelError(f"{options.shape} must hold two configurations, target and drafter")
+        write(options.folder, shape, Declaration(options.seed, options.format), options.tokenizer)
+    except (ModelError, OSError) as error:
+        print(f"random_model: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parse(words: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m runtime.random_model", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where to write; a model folder for the server")
+    parser.add_argument("--shape", type=Path, required=True, help='JSON of {"target": config, "drafter": config}')
+    parser.add_argument("--format", choices=FORMATS, default="nvfp4", help="of the target's linears")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tokenizer", type=Path, default=TOKENIZER, help="folder whose tokenizer files are copied")
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Declared weights: the same at every load, other ones for another seed, and what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernels.projection.nvfp4 import Nvfp4Weight
+from runtime.engine import Engine, EngineOptions
+from runtime.errors import ModelError
+from runtime.models.layers import GatedLinear, Linear
+from runtime.random_model import DECLARATION, Declaration, checksum, main, write
+
+
+@pytest.fixture
+def declared(make: Any, tmp_path: Path) -> Callable[..., Path]:
+    """Writes a folder for a tiny shape; 4-bit linears need inputs in sixteens."""
+
+    def folder(form: str = "nvfp4", seed: int = 1) -> Path:
+        shape = {"target": make.target_json(linear_value_head_dim=16), "drafter": make.draft_json()}
+        written = tmp_path / f"{form}-{seed}"
+        write(written, shape, Declaration(seed, form), tokenizer=tmp_path)
+        return written
+
+    return folder
+
+
+def load(make: Any, folder: Path, **options: Any) -> Engine:
+    return Engine.load(folder, EngineOptions(max_model_len=128, device=make.device.type, **options))
+
+
+def made(engine: Engine) -> dict[str, Any]:
+    assert engine.made_weights is not None
+    return engine.made_weights
+
+
+def test_every_load_makes_the_same_weights_and_says_which(make: Any, declared: Callable[..., Path]) -> None:
+    folder, prompt = declared(), make.prompt_of(20)
+    first, second = (load(make, folder) for _ in range(2))
+    assert made(first) == made(second) and made(first).keys() == {"seed", "format", "sha256"}
+    answers = [make.answer(engine, prompt, max_tokens=10).tokens for engine in (first, second)]
+    assert answers[0] == answers[1] and first.eos_ids == ()
+    assert make.engine().made_weights is None
+
+
+def test_seed_format_and_precision_are_other_weights(make: Any, declared: Callable[..., Path]) -> None:
+    hashes = [
+        made(load(make, declared()))["sha256"],
+        made(load(make, declared(seed=2)))["sha256"],
+        made(load(make, declared("dense")))["sha256"],
+        made(load(make, declared(), keep_nvfp4=True))["sha256"],
+        made(load(make, declared(), dtype="float16"))["sha256"],
+    ]
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_four_bit_linears_stay_so_and_join(make: Any, declared: Callable[..., Path]) -> None:
+    layer = load(make, declared(), keep_nvfp4=True).decoder.target.layers[0]
+    assert isinstance(layer.mlp.gated, GatedLinear) and isinstance(layer.mixer.project, Linear)
+    assert isinstance(layer.mlp.down.weight, Nvfp4Weight)
+    assert len(layer.mlp.down.weight.packed.unique()) > 100
+
+
+def test_kept_codes_answer_as_their_values(make: Any, declared: Callable[..., Path]) -> None:
+    answers = [
+        make.answer(load(make, declared(), keep_nvfp4=keep), make.prompt_of(20), max_tokens=10).tokens
+        for keep in (False, True)
+    ]
+    assert answers[0] == answers[1]
+
+
+def test_the_checksum_sees_every_place_and_does_not_depend_on_the_stride(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = torch.arange(1001, dtype=torch.float16)
+    before = checksum(values).tolist()
+    monkeypatch.setattr("runtime.random_model.STRIDE", 7)
+    assert checksum(values).tolist() == before
+    swapped = values.clone()
+    swapped[[3, 997]] = values[[997, 3]]
+    assert checksum(swapped).tolist() != before
+    for index in (0, 500, 1000):
+        changed = values.clone()
+        changed[index] += 1
+        assert checksum(changed).tolist() != before
+
+
+@pytest.mark.parametrize("raw", ({"seed": 1}, {"seed": "1", "format": "dense"}, {"seed": 1, "format": "int8"}))
+def test_an_unclear_declaration_is_refused(make: Any, declared: Callable[..., Path], raw: dict[str, Any]) -> None:
+    folder = declared()
+    (folder / DECLARATION).write_text(json.dumps(raw))
+    with pytest.raises(ModelError, match="must hold an integer seed and a format"):
+        load(make, folder)
+
+
+def test_the_command_writes_a_folder_with_a_tokenizer_and_no_end_of_sequence(make: Any, tmp_path: Path) -> None:
+    shape = tmp_path / "shape.json"
+    shape.write_text(json.dumps({"target": make.target_json(linear_value_head_dim=16), "drafter": make.draft_json()}))
+    assert main([str(tmp_path / "model"), "--shape", str(shape), "--seed", "5", "--format", "dense"]) == 0
+    assert Declaration.of(tmp_path / "model") == Declaration(5, "dense")
+    assert (tmp_path / "model/tokenizer.json").is_file()
+    assert "eos_token_id" not in json.loads((tmp_path / "model/config.json").read_text())
+    assert json.loads((tmp_path / "model/generation_config.json").read_text()) == {"eos_token_id": []}
+
+
+def test_a_shape_without_its_drafter_is_refused(make: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "shape.json").write_text(json.dumps({"target": make.target_json()}))
+    assert main([str(tmp_path / "model"), "--shape", str(tmp_path / "shape.json")]) == 1
+    assert "target and drafter" in capsys.readouterr().err and not (tmp_path / "model").exists()
