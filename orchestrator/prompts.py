@@ -38,11 +38,11 @@ class Checkpoint:
             return None
         settings = _read(model / "tokenizer_config.json")
         separate = model / "chat_template.jinja"
-        template = separate.read_text() if separate.is_file() else settings.get("chat_template", "")
+        told = separate.read_text(encoding="utf-8") if separate.is_file() else settings.get("chat_template")
         config = _read(model / "config.json")
         capacity = config.get("text_config", config).get("max_position_embeddings", 0)
         special = {name: _content(settings.get(name)) for name in ("bos_token", "eos_token")}
-        return cls(Tokenizer.from_file(str(model / "tokenizer.json")), template, special, capacity)
+        return cls(_tokenizer(model / "tokenizer.json"), _template(told), special, capacity)
 
     def ids(self, fixture: Fixture) -> tuple[int, ...]:
         """Ids of the fixture's prompt as the server must see them."""
@@ -59,7 +59,7 @@ class Checkpoint:
 
     def _render(self, fixture_id: str, body: Mapping[str, Any]) -> str:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+        environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         knobs = dict(body.get("chat_template_kwargs", {}))
@@ -71,7 +71,7 @@ class Checkpoint:
                 **self.special_tokens,
                 **knobs,
             )
-        except TemplateError as error:
+        except (TemplateError, TypeError, ValueError) as error:
             raise UsageError(f"fixture {fixture_id}: the chat template refuses its messages: {error}") from error
         return text
 
@@ -92,8 +92,36 @@ def budget(fixture: Fixture, num_prompt_tokens: int, capacity: int) -> int:
     return fixture.max_tokens or left
 
 
+def _tokenizer(path: Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise UsageError(f"{path}: no tokenizer ({error}); fetch the checkpoint again") from error
+    tokenizer.no_truncation()  # some published files ask for it, and servers do not follow
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _template(told: Any) -> str:
+    """Some checkpoints have several templates under names."""
+    if isinstance(told, list):
+        return next((str(entry["template"]) for entry in told if entry["name"] == "default"), "")
+    return told or ""
+
+
+def _tojson(value: Any, ensure_ascii: bool = False, **how: Any) -> str:
+    """Jinja's own would escape for HTML, which no server does with chat templates."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, **how)
+
+
 def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.is_file() else {}
+    try:
+        told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise UsageError(f"{path}: no JSON ({error}); fetch the checkpoint again") from error
+    if not isinstance(told, dict):
+        raise UsageError(f"{path}: a JSON object was expected; fetch the checkpoint again")
+    return told
 
 
 def _content(token: Any) -> str:

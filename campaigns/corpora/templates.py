@@ -28,18 +28,21 @@ def read_templates(path: Path | None) -> Mapping[str, str]:
         return DEFAULT
     try:
         own = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as a JSON object of templates ({error})") from error
     unknown = sorted(set(own) - set(DEFAULT)) if isinstance(own, dict) else ["(no object)"]
     if unknown:
         raise UsageError(f"{path}: unknown template {unknown[0]!r}; the names are {', '.join(DEFAULT)}")
+    wrong = [name for name, text in own.items() if not isinstance(text, str)]
+    if wrong:
+        raise UsageError(f"{path}: template {wrong[0]!r} is no text; give a text with fields in braces")
     return {**DEFAULT, **own}
 
 
 def render(templates: Mapping[str, str], name: str, **fields: str) -> str:
     try:
         return templates[name].format(**fields)
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
         raise UsageError(
             f"template {name!r}: {error} cannot be filled in; it may use {', '.join('{' + f + '}' for f in fields)}"
         ) from error

@@ -264,9 +264,13 @@ def test_math500_and_templates(tmp_path: Path) -> None:
     own.write_text(json.dumps({"math500": "Solve: {problem}"}))
     (case,) = math500.read([Source.open(source)], read_templates(own))
     assert case.messages[0]["content"] == "Solve: What is ${1,2}$?"
-    own.write_text(json.dumps({"math": "x"}))
-    with pytest.raises(UsageError, match="unknown template 'math'"):
-        read_templates(own)
+    for told, sentence in (({"math": "x"}, "unknown template 'math'"), ({"math500": 5}, "'math500' is no text")):
+        own.write_text(json.dumps(told))
+        with pytest.raises(UsageError, match=sentence):
+            read_templates(own)
+    for text in ("{problem.x}", "{problem[x]}", "{0}", "{answer}", "{"):
+        with pytest.raises(UsageError, match=r"template 'math500': .*it may use \{problem\}"):
+            math500.read([Source.open(source)], {"math500": text})
 
 
 def test_evalplus_files_without_results_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,39 @@ def test_a_template_that_refuses_is_bad_input(folder: Path) -> None:
     assert checkpoint is not None
     with pytest.raises(UsageError, match=r"fixture f: .*no system role"):
         checkpoint.ids(chat("one"))
+
+
+def test_a_tokenizer_file_that_asks_for_truncation_does_not_get_it(folder: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=9)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    checkpoint = Checkpoint.open(folder)
+    assert checkpoint is not None and checkpoint.ids(chat("one two one")) == (1, 2, 1, 0)
+
+
+def test_templates_write_json_as_servers_do(folder: Path) -> None:
+    checkpoint = Checkpoint.open(folder)
+    assert checkpoint is not None
+    body = json.dumps({"messages": [], "tools": [{"b": "é<", "a": 1}]})
+    for arguments, text in (("", '[{"b": "é<", "a": 1}]'), ("(separators=(',', ':'))", '[{"b":"é<","a":1}]')):
+        written = replace(checkpoint, template="{{ tools | tojson" + arguments + " }}")
+        assert written._render("f", json.loads(body)) == text
+
+
+def test_named_templates_have_a_default(folder: Path) -> None:
+    named = [{"name": "tool_use", "template": "two"}, {"name": "default", "template": "one"}]
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    checkpoint = Checkpoint.open(folder)
+    assert checkpoint is not None and checkpoint.ids(chat("")) == (1,)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_damaged_files_of_a_checkpoint_are_named(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    with pytest.raises(UsageError, match=rf"{name}: .*fetch the checkpoint again"):
+        Checkpoint.open(folder)
 
 
 def test_a_folder_without_tokenizer_has_no_prompts(tmp_path: Path) -> None:
