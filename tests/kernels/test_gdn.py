@@ -10,7 +10,7 @@ import torch
 from kernels import checks
 from kernels.cases.gdn import CPU, CUDA, GdnTrial, Shape
 from kernels.compare import first_difference, rel_l2
-from kernels.gdn import OP, Problem, State
+from kernels.gdn import OP, Problem, State, problem_of
 from kernels.registry import select
 
 CPU_NATIVE = ("cpu-bv8", "cpu-bv2", "cpu-bv32")
@@ -101,6 +101,21 @@ def test_the_next_run_continues_after_the_accepted_rows(schedule, accepted):
     assert first_difference(after, run(rows[8:11], fresh)) is None
 
 
+@pytest.mark.parametrize("name", CPU_NATIVE)
+def test_convolution_weights_may_be_wider_than_the_activations(name):
+    """As the runtime holds them: activations of 16 bits, FP32 weights of the same values, the same bytes."""
+    trial = GdnTrial(Shape(5, 1, 2, 32, 32, "float16", row_pad=3), "cpu")
+    schedule, wide = OP.schedule(name), replace(trial.layer, conv_weight=trial.layer.conv_weight.float())
+    if refusal := schedule.guard(trial.problem):
+        pytest.skip(refusal.reason)
+    outputs = []
+    for layer in (trial.layer, wide):
+        assert schedule.guard(problem_of(trial.qkv, trial.a, trial.b, layer, trial.state)) is None
+        trial.rewind()
+        outputs.append({"out": schedule.run(trial.qkv, trial.a, trial.b, layer, trial.state), **trial.left_behind()})
+    assert all(first_difference(outputs[1][name], outputs[0][name]) is None for name in outputs[0])
+
+
 def test_a_padding_entry_leaves_slot_zero_alone():
     trial = GdnTrial(Shape(8, 2, 4, 16, 16, padded_slots=2), "cpu")
     trial.state.slot_table[:6] = torch.arange(1, 7, dtype=torch.int32)
@@ -115,8 +130,8 @@ GOOD = Problem(8, 2, 4, 16, 16, arch="x86-64-v3")
 REFUSALS = [
     (replace(GOOD, device="cuda", arch="sm_90"), "device 'cuda'"),
     (replace(GOOD, arch="aarch64"), "'aarch64'; AVX2"),
-    (replace(GOOD, dtype="float64", weight_dtype="float64"), "qkv is float64"),
-    (replace(GOOD, weight_dtype="float16"), "convolution weight is float16"),
+    (replace(GOOD, dtype="float64"), "qkv is float64"),
+    (replace(GOOD, weight_dtype="float64"), "convolution weight is float64"),
     (replace(GOOD, key_dim=12), "key dimension 12"),
     (replace(GOOD, key_dim=264), "key dimension 264"),
     (replace(GOOD, rows=17, table_slots=32), "17 rows"),
