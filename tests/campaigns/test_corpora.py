@@ -462,9 +462,11 @@ def function_calling(folder: Path) -> Path:
     answers = [{"music.play": {"volume": [1.0], "type": ["dict", ""], "extra": [""]}}]
     (folder / "possible_answer").mkdir(parents=True)
     rows = [{"id": f"r{n}", "question": [[{"role": "user", "content": "Play."}]], "function": [tool]} for n in (0, 1)]
-    jsonl(folder / "q.json", *rows, rows[0] | {"id": "r2", "function": [tool, tool]})
-    truth = [{"id": f"r{n}", "ground_truth": answers * n} for n in (1, 2, 1)]
-    jsonl(folder / "possible_answer" / "q.json", *[t | {"id": f"r{n}"} for n, t in enumerate(truth)])
+    left_out = [rows[0] | {"id": "r2", "function": [tool, tool]}, rows[0] | {"id": "live_simple_106-63-0"}]
+    truth = [answers, answers * 2, answers, answers]
+    jsonl(folder / "q.json", *rows, *left_out)
+    told = [{"id": row["id"], "ground_truth": calls} for row, calls in zip([*rows, *left_out], truth, strict=True)]
+    jsonl(folder / "possible_answer" / "q.json", *told)
     return folder
 
 

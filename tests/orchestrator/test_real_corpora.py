@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from campaigns.corpora import gsm8k, livecodebench, math500
+from campaigns.corpora import gsm8k, livecodebench, math500, structured
 from campaigns.corpora.case import Case
 from campaigns.corpora.embedded import FOLDER, embedded
 from campaigns.corpora.freezing import Recipe, freeze
@@ -27,7 +27,7 @@ from campaigns.corpora.source import open_all
 from campaigns.corpora.templates import DEFAULT
 from campaigns.scorers.answer import Equal
 from campaigns.scorers.code import score_code
-from campaigns.scorers.structured import schema_complaint
+from campaigns.scorers.structured import schema_complaint, score_structured
 from campaigns.scorers.verdict import Answer, Judged, Verdict
 from orchestrator.equivalence import EquivalenceWorker
 from orchestrator.sandbox import Sandbox
@@ -213,6 +213,43 @@ def test_answers_equal_themselves_and_not_their_neighbours(dataset: str) -> None
     assert set(own) == {Equal.YES}, [a for a, said in zip(answers, own, strict=True) if said is not Equal.YES]
     assert {pair for pair in equal if pair[0] != pair[1]} <= {("5", "x=5")}
     assert set(next_one) <= {Equal.YES, Equal.NO}
+
+
+def accepted(options: list[Any], schema: dict[str, Any]) -> list[Any]:
+    """Values that the leaderboard accepts for an argument, as a call would write them, as far as the schema allows."""
+    values = [_written(option, schema) for option in options if option != ""]
+    return [value for value in values if schema_complaint(schema, value) == ""]
+
+
+def _written(option: Any, schema: dict[str, Any]) -> Any:
+    if isinstance(option, dict):
+        return _arguments(option, schema.get("properties", {}))
+    if isinstance(option, list):
+        return [_written(item, schema.get("items", {})) for item in option]
+    return option
+
+
+def _arguments(told: dict[str, list[Any]], schemas: dict[str, Any]) -> dict[str, Any]:
+    values = {name: accepted(options, schemas.get(name, {})) for name, options in told.items()}
+    return {name: some[0] for name, some in values.items() if some}
+
+
+@beside
+@pytest.mark.acceptance
+def test_every_function_calling_question_has_an_answer_that_passes() -> None:
+    pools = structured.read([DATASETS / "bfcl_v4"], DEFAULT)
+    cases = [*pools["one-tool"], *pools["parallel-tools"]]
+    for case in cases:
+        schemas = {tool["function"]["name"]: tool["function"]["parameters"]["properties"] for tool in case.tools}
+        functions = [
+            {"name": name, "arguments": json.dumps(_arguments(told, schemas[name]))}
+            for call in reversed(case.answer["calls"])
+            for name, told in call.items()
+        ]
+        answer = Answer("", json.dumps([{"type": "function", "function": f} for f in functions]), "tool_calls")
+        verdict = score_structured(case, answer)
+        assert verdict.outcome is Judged.PASSED, (case.id, verdict)
+    assert len(cases) == 855
 
 
 @beside
