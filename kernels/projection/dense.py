@@ -39,17 +39,17 @@ def nvfp4(x: torch.Tensor, weight: Nvfp4Weight) -> torch.Tensor:
     out = x.new_empty(x.shape[0], weight.n)
     for first in range(0, weight.n, SLICE):
         last = min(first + SLICE, weight.n)
-        out[:, first:last] = accumulate(x, weight.products(first, last)) / weight.global_scale
+        out[:, first:last] = accumulate(x, weight, first, last) / weight.global_scale
     return out
 
 
-def accumulate(x: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
-    """FP32 [M, N]. A GPU multiplies 16-bit operands, in which the products are exact, and keeps the FP32 sum."""
+def accumulate(x: torch.Tensor, weight: Nvfp4Weight, first: int, last: int) -> torch.Tensor:
+    """FP32 [M, last - first]. A GPU multiplies 16-bit operands, in which products are exact, and keeps the FP32 sum."""
     if x.device.type == "cuda" and x.element_size() == 2:
         import torch
 
-        return torch.mm(x, products.to(x.dtype).T, out_dtype=torch.float32)
-    return x.float() @ products.T
+        return torch.mm(x, weight.products(first, last, x.dtype).T, out_dtype=torch.float32)
+    return x.float() @ weight.products(first, last).T
 
 
 SCHEDULE = Schedule(

@@ -55,9 +55,13 @@ class Nvfp4Weight:
     def physical_n(self) -> int:
         return self.packed.shape[0]
 
-    def products(self, first: int = 0, last: int | None = None) -> torch.Tensor:
-        """code times scale, exact, FP32 [last - first, K]: the weight before the division, padding included."""
-        return decode(unpack(self.packed[first:last]), self.scales[first:last])
+    def products(self, first: int = 0, last: int | None = None, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """code times scale [last - first, K]: the weight before the division, padding included.
+
+        Exact in FP32, the default, and in FP16 and BF16.
+        """
+        scales = self.scales[first:last].float()
+        return decode(self.packed[first:last], scales if dtype is None else scales.to(dtype))
 
     def dequantised(self) -> torch.Tensor:
         """FP32 [n, K]; the division rounds once."""
@@ -94,11 +98,17 @@ def unpack(packed: torch.Tensor) -> torch.Tensor:
     return codes.flatten(1)
 
 
-def decode(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """E2M1(code) * E4M3(scale), FP32 [N, K], exact."""
-    table = scales.float().new_tensor((*MAGNITUDES, *(-m for m in MAGNITUDES)))
-    groups = table[codes.int()].unflatten(1, (-1, GROUP))
-    return (groups * scales.float()[..., None]).flatten(1)
+def decode(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """E2M1(code) times the scale of its group, [N, K] in the dtype of `scales`; a byte at a time, by table."""
+    import torch  # on first use, so that listing schedules does not load it
+
+    values = scales.new_tensor((*MAGNITUDES, *(-m for m in MAGNITUDES)))
+    # Both codes of a byte, the low one first, as one word of twice the width.
+    pairs = values.new_empty(16, 16, 2)
+    pairs[..., 0], pairs[..., 1] = values, values[:, None]
+    words = pairs.flatten().view(torch.int32 if scales.element_size() == 2 else torch.int64)
+    groups = words[packed.int()].view(scales.dtype).unflatten(1, (-1, GROUP))
+    return (groups * scales[..., None]).flatten(1)
 
 
 def nearest_codes(values: torch.Tensor) -> torch.Tensor:
