@@ -16,14 +16,13 @@ from pathlib import Path
 from threading import Lock
 
 from campaigns.corpora import manifest
-from campaigns.corpora.case import Case
 from campaigns.corpora.manifest import Corpus
-from campaigns.errors import IdentityMismatch, NothingAdmissible, UsageError
+from campaigns.errors import IdentityMismatch, NothingAdmissible, UsageError, WorldError
 from campaigns.plan import Phase
 from campaigns.records import Campaign, CampaignStatus, Request, Score
 from campaigns.scorers import scoring
 from campaigns.scorers.answer import Equal
-from campaigns.scorers.execution import Executor, Job, Outcome
+from campaigns.scorers.execution import Job, Outcome
 from campaigns.scorers.verdict import Answer, Verdict
 from orchestrator.equivalence import EquivalenceWorker
 from orchestrator.sandbox import Sandbox, SandboxRefused
@@ -44,15 +43,13 @@ def score_campaign(store_path: Path, name: str, settings: Settings) -> list[Scor
     """Judge every measured answer, add one row per request and scorer, and return them."""
     with Reader.open(store_path) as reader:
         campaign = reader.campaign(reader.resolve(name))
-        running = [c.campaign_id for c in reader.campaigns() if reader.status(c.campaign_id) is CampaignStatus.RUNNING]
         corpus = corpus_of(campaign, settings.corpus_path)
         requests = list(_answered(reader, campaign.campaign_id))
     if not requests:
         raise NothingAdmissible(f"campaign {campaign.campaign_id} holds no complete answer: there is nothing to score")
-    _nobody_measures(store_path, running)
     lock = CampaignLock(store_path, campaign.campaign_id)
     try:
-        scores = _score_all(campaign.campaign_id, corpus, requests, settings)
+        scores = _score_all(store_path, campaign.campaign_id, corpus, requests, settings)
         with Store.open(store_path) as store:
             store.scores(scores)
     finally:
@@ -60,10 +57,15 @@ def score_campaign(store_path: Path, name: str, settings: Settings) -> list[Scor
     return scores
 
 
-def _nobody_measures(store_path: Path, running: Sequence[str]) -> None:
-    """A campaign whose driver lives holds its lock: scoring beside it would show in its times."""
-    for campaign_id in running:
-        CampaignLock(store_path, campaign_id).release()
+def _nobody_measures(store_path: Path, scored: str) -> None:
+    """Asked before every answer, since a campaign may begin after scoring did; the scored one is locked already."""
+    with Reader.open(store_path) as reader:
+        for other in (campaign.campaign_id for campaign in reader.campaigns()):
+            if other != scored and reader.status(other) is CampaignStatus.RUNNING:
+                raise WorldError(
+                    f"campaign {other} is measuring, and scoring beside it would show in its times: "
+                    f"score {scored} again when it is over"
+                )
 
 
 def corpus_of(campaign: Campaign, path: str = "") -> Corpus:
@@ -91,7 +93,9 @@ def _answered(reader: Reader, campaign_id: str) -> Iterator[Request]:
 Judging = tuple[str, str, str, str | None]  # case, text, tool calls, finish reason
 
 
-def _score_all(campaign_id: str, corpus: Corpus, requests: Sequence[Request], settings: Settings) -> list[Score]:
+def _score_all(
+    store_path: Path, campaign_id: str, corpus: Corpus, requests: Sequence[Request], settings: Settings
+) -> list[Score]:
     cases = {case.id: case for case in corpus.cases}
     speed = host_speed()
     answers: dict[Judging, Answer] = {
@@ -99,13 +103,12 @@ def _score_all(campaign_id: str, corpus: Corpus, requests: Sequence[Request], se
     }
     with EquivalenceWorker(settings.equivalence_timeout_s) as worker, ThreadPoolExecutor(settings.jobs) as pool:
         one, run = _OneAtATime(worker), _Checked(settings.sandbox)
-        verdicts = dict(
-            zip(
-                answers,
-                pool.map(lambda k: _judge(cases[k[0]], answers[k], one, run), answers),
-                strict=True,
-            )
-        )
+
+        def judge(judging: Judging) -> list[Verdict]:
+            _nobody_measures(store_path, campaign_id)
+            return scoring.score(cases[judging[0]], answers[judging], one, run)
+
+        verdicts = dict(zip(answers, pool.map(judge, answers), strict=True))
     arguments = json.dumps(
         {
             "corpus_sha256": corpus.sha256,
@@ -125,10 +128,6 @@ def _score_all(campaign_id: str, corpus: Corpus, requests: Sequence[Request], se
 
 def _judging(request: Request) -> Judging:
     return request.key.fixture, request.text, request.tool_calls_json, request.finish_reason
-
-
-def _judge(case: Case, answer: Answer, equal: _OneAtATime, run: Executor) -> list[Verdict]:
-    return scoring.score(case, answer, equal, run)
 
 
 class _Checked:

@@ -14,9 +14,10 @@ from campaigns.corpora.embedded import FOLDER, embedded
 from campaigns.corpora.freezing import Recipe, freeze
 from campaigns.corpora.manifest import Corpus, write
 from campaigns.corpora.selection import Selecting, Selection
-from campaigns.errors import Exit, IdentityMismatch, NothingAdmissible, StoreUnwritable, UsageError
+from campaigns.errors import Exit, IdentityMismatch, NothingAdmissible, StoreUnwritable, UsageError, WorldError
 from campaigns.plan import Arm, CampaignPlan, Role, ServerPlan, Step
 from campaigns.records import Campaign, CampaignStatus, Request, Score
+from campaigns.scorers.execution import Outcome
 from orchestrator import cli
 from orchestrator.sandbox import Sandbox, SandboxRefused
 from orchestrator.scoring import Settings, score_campaign
@@ -149,15 +150,38 @@ def test_never_beside_a_running_campaign(tmp_path: Path, frozen: tuple[Corpus, P
             score_campaign(store, campaign, Settings(_never))
 
 
+def test_a_campaign_that_begins_meanwhile_ends_the_scoring(tmp_path: Path, frozen: tuple[Corpus, Path]) -> None:
+    store = tmp_path / "s.sqlite"
+    scored, other = record(store, frozen, lambda step: RIGHT[step.key.fixture]), speed_campaign(store, frozen)
+
+    class Beginning(Sandbox):
+        def refusal(self) -> str:
+            return ""
+
+        def __call__(self, job: object) -> Outcome:
+            busy.status(other, CampaignStatus.RUNNING)
+            return Outcome(())
+
+    with Store.open(store) as busy, pytest.raises(WorldError, match=f"campaign {other} is measuring"):
+        score_campaign(store, scored, Settings(Beginning()))
+    with Reader.open(store) as reader:
+        assert reader.scores(scored) == []
+
+
+def speed_campaign(store: Path, frozen: tuple[Corpus, Path]) -> str:
+    """One without a corpus."""
+    plan = CampaignPlan("speed", Arm("a"), Arm("b"), frozen[0].fixtures((0,)), ServerPlan("null"), startups=1, pairs=2)
+    with Store.open(store) as opened:
+        return Driver(opened, plan, lambda step, attempt: Script(Trajectory(10, 3, 6), 10.0)).run()
+
+
 def test_what_cannot_be_scored_is_said(tmp_path: Path, frozen: tuple[Corpus, Path]) -> None:
     store = tmp_path / "s.sqlite"
     record(store, frozen, lambda step: "")
     other = write(embedded(), "other", tmp_path)[1]
     with pytest.raises(IdentityMismatch, match="name the right one with --corpus"):
         score_campaign(store, "last", Settings(_never, corpus_path=str(other)))
-    plan = CampaignPlan("speed", Arm("a"), Arm("b"), frozen[0].fixtures((0,)), ServerPlan("null"), startups=1, pairs=2)
-    with Store.open(store) as opened:
-        Driver(opened, plan, lambda step, attempt: Script(Trajectory(10, 3, 6), 10.0)).run()
+    speed_campaign(store, frozen)
     with pytest.raises(UsageError, match="ran no corpus"):
         score_campaign(store, "last", Settings(_never))
 
