@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -117,21 +118,57 @@ def cublas_ms(n: int, k: int) -> float:
 
 
 def model_order(size: float, bandwidth: float, schedules: list[Schedule]) -> Iterator[Figure]:
-    """Every projection of a target pass, distinct weights, one graph."""
-    op = operator("projection")
+    """Every projection of a target pass, distinct weights, one graph; then with gate and up fused where that exists."""
+    op, gated = operator("projection"), operator("gated")
     stacks = {name: [random_weight(n, k) for _ in range(layers)] for name, n, k, layers in PROJECTIONS}
     rows = {k: torch.randn(ROWS, k, device=DEV, dtype=torch.float16) for _, _, k, _ in PROJECTIONS}
-    order: list[Nvfp4Weight] = []
+    order: list[tuple[bool, Nvfp4Weight]] = []
     for layer in range(64):
         mixers = ("qkv", "o") if layer % 4 == 3 else ("gdn_in", "gdn_out")
         index = layer // 4 if layer % 4 == 3 else layer - layer // 4
-        order += [stacks[name][index] for name in mixers] + [stacks[name][layer] for name in ("gate_up", "down")]
-    want = op.reference(rows[order[0].k], order[0])
+        order += [(False, stacks[name][index]) for name in mixers]
+        order += [(name == "gate_up", stacks[name][layer]) for name in ("gate_up", "down")]
+    first = order[0][1]
+    want = op.reference(rows[first.k], first)
+    fused = {schedule.name: schedule for schedule in native(gated, [])}
     for schedule in schedules:
-        error = rel_l2(schedule.run(rows[order[0].k], order[0]), want)
-        if checked(error, 1e-3, schedule.name):
-            ms = timing.graph_ms(lambda s=schedule: [s.run(rows[w.k], w) for w in order])
-            yield Figure("projection", "model order", schedule.name, ms, limit_ms(size, bandwidth), error)
+        error = rel_l2(schedule.run(rows[first.k], first), want)
+        if not checked(error, 1e-3, schedule.name):
+            continue
+        ms = timing.graph_ms(lambda s=schedule: [s.run(rows[w.k], w) for _, w in order])
+        yield Figure("projection", "model order", schedule.name, ms, limit_ms(size, bandwidth), error)
+        if schedule.name not in fused or not gated_error(fused[schedule.name], stacks["gate_up"][0]) <= 2e-3:
+            continue
+        both = (schedule.run, fused[schedule.name].run)
+        ms = timing.graph_ms(lambda both=both: [both[gate](rows[w.k], w) for gate, w in order])
+        yield Figure(
+            "projection", "model order, gate and up fused", schedule.name, ms, limit_ms(size, bandwidth), error
+        )
+
+
+# --- gated projection ------------------------------------------------------------------------------------------------
+
+
+def gated_error(schedule: Schedule, weight: Nvfp4Weight) -> float:
+    x = torch.randn(ROWS, weight.k, device=DEV, dtype=torch.float16) * 0.1
+    return rel_l2(schedule.run(x, weight), operator("gated").reference(x, weight))
+
+
+def gated_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
+    """Gate and up of one layer, fused and as three operations on the streamed projection."""
+    op, n, k = operator("gated"), 34816, 5120
+    weights, x = [random_weight(n, k) for _ in range(5)], torch.randn(ROWS, k, device=DEV, dtype=torch.float16) * 0.1
+    limit = limit_ms(n * k * 0.5625, bandwidth)
+    for schedule in native(op, names):
+        error = gated_error(schedule, weights[0])
+        if checked(error, 2e-3, f"gated {schedule.name}"):
+            ms = timing.graph_ms(lambda s=schedule: [s.run(x, w) for w in weights]) / len(weights)
+            yield Figure("gated", f"({n}, {k})", schedule.name, ms, limit, error)
+    if not names:
+        project = operator("projection").schedule("nvfp4-stream").run
+        separate = op.schedule("separate")
+        ms = timing.graph_ms(lambda: [separate.run(x, w, project) for w in weights]) / len(weights)
+        yield Figure("gated", f"({n}, {k})", "separate on nvfp4-stream", ms, limit, None)
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -195,7 +232,12 @@ def attention_peers(
     keys, values = (operand.transpose(0, 1)[None].contiguous() for operand in (k, v))
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         ms = timing.graph_ms(lambda: scaled_dot_product_attention(folded, keys, values)) * LAYERS
-    yield Figure("attention", what, "torch flash, bf16, no mask", ms, 2 * limit, None)
+    yield Figure("attention", what, "torch flash, bf16, heads as rows, no mask", ms, 2 * limit, None)
+    heads = q.transpose(0, 1)[None].contiguous()
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        run = partial(scaled_dot_product_attention, heads, keys, values, enable_gqa=True)
+        ms = timing.graph_ms(run, 10) * LAYERS
+    yield Figure("attention", what, "torch flash, bf16, grouped heads, no mask", ms, 2 * limit, None)
 
 
 # --- GDN -------------------------------------------------------------------------------------------------------------
@@ -227,6 +269,45 @@ def gdn_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
         if checked(error, 2e-3, schedule.name):
             ms = timing.graph_ms(lambda s=schedule: [s.run(qkv[:, :channels], a, b, *m) for m in made])
             yield Figure("gdn", "48 layers, T=8, 16/48 heads, eight states", schedule.name, ms, limit, error)
+    if not names:
+        yield from fla_figures(layers, heads, keys, bandwidth)
+
+
+def delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """FP64 outputs [T, Hv, D] and last state [Hv, D, D] of the recurrence alone, q and k of length 1."""
+    group, state, outs = v.shape[1] // q.shape[1], state.double(), []
+    unit = [torch.nn.functional.normalize(x.double(), dim=-1).repeat_interleave(group, 1) for x in (q, k)]
+    for row in range(q.shape[0]):
+        state = state * g[row].double().exp()[:, None, None]
+        its_q, its_k = unit[0][row] * q.shape[-1] ** -0.5, unit[1][row]
+        delta = (v[row].double() - torch.einsum("hkv,hk->hv", state, its_k)) * beta[row].double()[:, None]
+        state = state + its_k[:, :, None] * delta[:, None, :]
+        outs.append(torch.einsum("hkv,hk->hv", state, its_q))
+    return torch.stack(outs), state
+
+
+def fla_figures(layers: int, heads: int, keys: int, bandwidth: float) -> Iterator[Figure]:
+    """fla-core's recurrence: it does not convolve, and writes the last of the eight states only."""
+    try:
+        from fla.ops.gated_delta_rule import fused_recurrent_gated_delta_rule as recur
+    except ImportError as error:
+        print(json.dumps({"version": "fla-core", "reported": False, "why": str(error)}), flush=True)
+        return
+    q, k = (torch.randn(1, ROWS, keys, 128, device=DEV, dtype=torch.bfloat16) for _ in range(2))
+    v = torch.randn(1, ROWS, heads, 128, device=DEV, dtype=torch.bfloat16)
+    g, beta = -torch.rand(1, ROWS, heads, device=DEV), torch.rand(1, ROWS, heads, device=DEV)
+    states = [torch.randn(1, heads, 128, 128, device=DEV) for _ in range(layers)]
+
+    def run(state: Tensor) -> tuple[Tensor, Tensor]:
+        return recur(q, k, v, g, beta=beta, initial_state=state, output_final_state=True, use_qk_l2norm_in_kernel=True)
+
+    got = run(states[0])
+    want = delta_rule(*(operand[0] for operand in (q, k, v, g, beta)), states[0][0])
+    error = max(rel_l2(got[0][0], want[0]), rel_l2(got[1][0], want[1]))
+    if checked(error, 1e-2, "fla-core"):
+        ms = timing.graph_ms(lambda: [run(state) for state in states])
+        limit = limit_ms(layers * 2.0 * heads * 128 * 128 * 4, bandwidth)
+        yield Figure("gdn", "48 layers, T=8, no convolution, one state", "fla-core, bf16", ms, limit, error)
 
 
 # --- selection -------------------------------------------------------------------------------------------------------
@@ -253,6 +334,7 @@ def selection_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
 
 FIGURES: dict[str, Callable[[float, list[str]], Iterator[Figure]]] = {
     "projection": projection_figures,
+    "gated": gated_figures,
     "attention": attention_figures,
     "gdn": gdn_figures,
     "selection": selection_figures,
@@ -276,7 +358,8 @@ def main() -> None:
     parser.add_argument("--bandwidth", type=float, default=4.62, help="TB/s that limits are computed with")
     options = parser.parse_args()
     torch.manual_seed(0)
-    print(json.dumps({"device": torch.cuda.get_device_name(), "read_tb_s": timing.read_bandwidth() / 1e9}), flush=True)
+    bandwidths = {"read_tb_s": timing.read_bandwidth() / 1e9, "write_tb_s": timing.write_bandwidth() / 1e9}
+    print(json.dumps({"device": torch.cuda.get_device_name(), **bandwidths}), flush=True)
     names = [name for name in options.schedules.split(",") if name]
     figures = []
     for name in options.operators:

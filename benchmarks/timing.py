@@ -53,3 +53,10 @@ def read_bandwidth() -> float:
     words = torch.ones(1 << 30, dtype=torch.int32, device="cuda")
     ms = min(times_ms(lambda: words.view(torch.float32).sum(), 20))
     return words.numel() * 4 / ms
+
+
+def write_bandwidth() -> float:
+    """Bytes per millisecond of a large streaming write."""
+    words = torch.empty(1 << 30, dtype=torch.int32, device="cuda")
+    ms = min(times_ms(words.zero_, 20))
+    return words.numel() * 4 / ms

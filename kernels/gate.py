@@ -1,140 +1,94 @@
 """The gates of native schedules: `python -m kernels.gate [--all] [operator[/schedule] …] [--out FILE]`.
 
-Three gates, one JSON line per check, each with the sha256 of the library it speaks about:
+Four gates, one JSON line per check, each with the sha256 of the library it speaks about:
 
     contract      bytes or bound, FP64 error, guard bytes, untouched state, graph replay    (kernels.checks)
+    hammer        thousands of launches without waiting, CUDA only                           (kernels.hammer)
     sanitizer     memcheck, synccheck and racecheck, CUDA only                               (kernels.sanitizer)
     working-set   faster than its control over distinct layer buffers                        (kernels.bench)
 
-A check is `passed`, `failed`, or `held` where nothing could be shown. The working set is timed only if the contract
-held. The lines are what `campaign probe import` reads; the table at the end goes to standard error.
+A check is `passed`, `failed`, or `held` where nothing could be shown. With `--jobs` the first three run in processes of
+their own, several at once on one device; a working set is timed when they are done, and only if the contract and the
+hammer held. The lines are what `campaign probe import` reads; the table at the end goes to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from math import isfinite
+from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
-from typing import Any, TextIO
 
 import torch
 
-from kernels import bench, checks, sanitizer
-from kernels.cases import cases_of
+from kernels import bench, checks, hammer, sanitizer
+from kernels.cases import cases_of, hammered_of, sanitized_of
 from kernels.cases.trial import Case
+from kernels.crew import Crew
 from kernels.library import prepare
 from kernels.operators import OPERATORS, operator
 from kernels.registry import KernelError, Op, Schedule, UnknownOperator, UnknownSchedule
-
-GATES = ("contract", "sanitizer", "working-set")
-STATUSES = ("passed", "failed", "held")
+from kernels.sheet import GATES, Line, Sheet, Subject, line_of
 
 
-@dataclass(frozen=True)
-class Subject:
-    """One schedule on one device, and the library that runs."""
-
-    op: Op
-    schedule: Schedule
-    device: str
-    library_sha256: str
-    host: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.op.name}/{self.schedule.name}"
-
-
-@dataclass(frozen=True)
-class Line:
-    """One check, as it is written."""
-
-    gate: str
-    operator: str
-    schedule: str
-    revision: int
-    library_sha256: str
-    check: str
-    problem: str
-    status: str
-    message: str
-    figures: dict[str, Any]
-    host: str
-    utc: str
-
-
-@dataclass
-class Sheet:
-    """Writes lines as they come and counts them for the table."""
-
-    out: TextIO
-    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    notes: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def write(self, line: Line) -> None:
-        print(json.dumps(finite(asdict(line)), allow_nan=False), file=self.out, flush=True)
-        subject = f"{line.operator}/{line.schedule}"
-        self.counts[subject, line.gate, line.status] += 1
-        if line.status != "passed" or line.gate == "working-set":
-            self.notes.setdefault((subject, line.gate), f"{line.problem} {line.check}: {line.message}")
-
-    def table(self) -> list[str]:
-        subjects = list(dict.fromkeys(subject for subject, _, _ in self.counts))
-        rows = [f"{'schedule':34} {'gate':12} {'passed':>7} {'failed':>7} {'held':>7}  first remark"]
-        for subject in subjects:
-            for gate in GATES:
-                found = [self.counts[subject, gate, status] for status in STATUSES]
-                if any(found):
-                    numbers = " ".join(f"{count:7}" for count in found)
-                    rows.append(f"{subject:34} {gate:12} {numbers}  {self.notes.get((subject, gate), '')}"[:200])
-        return rows
-
-
-def finite(value: Any) -> Any:
-    """The same value with null for what JSON has no number for; a finding's message says what it was."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    return None if isinstance(value, float) and not isfinite(value) else value
-
-
-def line_of(
-    subject: Subject, gate: str, check: str, problem: str, status: str, message: str, figures: dict[str, Any]
-) -> Line:
-    names = (subject.op.name, subject.schedule.name, subject.schedule.revision, subject.library_sha256)
-    return Line(gate, *names, check, problem, status, message, figures, subject.host, datetime.now(UTC).isoformat())
-
-
-def contract_lines(subject: Subject, case: Case) -> Iterator[Line]:
-    """Every finding on one problem; an exception is a failed check, not the end of the gate."""
+def lines_of(subject: Subject, gate: str, case: Case, launches: int) -> Iterator[Line]:
+    """Every finding of the contract or the hammer on one problem; an exception is a failed check, not the end."""
     try:
         trial = case.make(subject.device)
-        refusal = subject.schedule.guard(trial.problem)
-        if refusal:
+        if subject.schedule.guard(trial.problem):
             return
-        for found in checks.findings(subject.op, subject.schedule, trial):
-            status = "passed" if found.passed else "failed"
-            yield line_of(subject, "contract", found.check, case.id, status, found.message, found.figures)
+        found = checks.findings(subject.op, subject.schedule, trial)
+        for finding in found if gate == "contract" else hammer.findings(subject.schedule, trial, launches):
+            status = "passed" if finding.passed else "failed"
+            yield line_of(subject, gate, finding.check, case.id, status, finding.message, finding.figures)
     except (RuntimeError, KernelError, AssertionError) as error:
         told = f"{type(error).__name__}: {error}".splitlines()[0]
-        yield line_of(subject, "contract", "finishes", case.id, "failed", told, {})
+        yield line_of(subject, gate, "finishes", case.id, "failed", told, {})
 
 
-def sanitizer_lines(subject: Subject, cases: Sequence[Case], limit_s: float) -> Iterator[Line]:
-    """One run of each tool over all the problems it looks at and the schedule takes."""
-    taken = [case for case in cases if subject.schedule.guard(case.make(subject.device).problem) is None]
+def chosen(cases: Sequence[Case], text: str) -> list[Case]:
+    return [case for case in cases if text in case.id]
+
+
+def check_lines(subject: Subject, options: argparse.Namespace) -> Iterator[Line]:
+    """The contract, then the hammer."""
+    if "contract" in options.gate:
+        cases, covered = chosen(cases_of(subject.op, subject.device), options.cases), False
+        for case in cases:
+            for line in lines_of(subject, "contract", case, 0):
+                covered = True
+                yield line
+        if not covered:
+            told = f"none of {len(cases)} problems is taken by this schedule"
+            yield line_of(subject, "contract", "covers", "", "held", told, {})
+    if "hammer" in options.gate and subject.device == "cuda":
+        for case in chosen(hammered_of(subject.op), options.cases):
+            yield from lines_of(subject, "hammer", case, options.launches)
+
+
+def sanitized(subjects: Sequence[Subject], text: str) -> list[tuple[Subject, Case]]:
+    """The problems that the schedules of one operator take, the shortest of all schedules first."""
+    found = []
+    for case in chosen(sanitized_of(subjects[0].op), text):
+        problem = case.make("cuda").problem
+        found += [(subject, case) for subject in subjects if subject.schedule.guard(problem) is None]
     torch.cuda.empty_cache()
-    for tool in sanitizer.TOOLS:
-        names = [case.id for case in taken if sanitizer.looks_at(tool, case.length)]
-        found = sanitizer.check(tool, subject.name, names, limit_s) if names else {}
-        for name, verdict in found.items():
-            yield line_of(subject, "sanitizer", tool, name, verdict.status, verdict.message, {"limit_s": limit_s})
+    return found
+
+
+def sanitizer_lines(tool: str, pairs: Sequence[tuple[Subject, Case]], limit_s: float) -> list[Line]:
+    """One process of a tool over every problem of one operator that it looks at."""
+    looked = [pair for pair in pairs if sanitizer.looks_at(tool, pair[1].length)]
+    subjects = {f"{subject.schedule.name} {case.id}": subject for subject, case in looked}
+    found = sanitizer.check(tool, looked[0][0].op.name, list(subjects), limit_s) if looked else {}
+    return [
+        line_of(subjects[name], "sanitizer", tool, name.partition(" ")[2], verdict.status, verdict.message,
+                {"limit_s": limit_s})
+        for name, verdict in found.items()
+    ]  # fmt: skip
 
 
 def working_set_line(subject: Subject, pairs: int) -> Line | None:
@@ -162,8 +116,8 @@ def wanted(names: list[str], every: bool, device: str) -> list[tuple[Op, Schedul
     for name in names or [op.name for op in OPERATORS if every]:
         op_name, _, schedule_name = name.partition("/")
         op = operator(op_name)
-        chosen = (op.schedule(schedule_name),) if schedule_name else op.schedules
-        found += [(op, schedule) for schedule in chosen if schedule_name or schedule.name != op.default]
+        schedules = (op.schedule(schedule_name),) if schedule_name else op.schedules
+        found += [(op, schedule) for schedule in schedules if schedule_name or schedule.name != op.default]
     return [pair for pair in found if reachable(*pair, device)]
 
 
@@ -174,23 +128,30 @@ def reachable(op: Op, schedule: Schedule, device: str) -> bool:
     return any(schedule.guard(case.make(device).problem) is None for case in cases_of(op, device)[:1])
 
 
-def gate(subject: Subject, options: argparse.Namespace, sheet: Sheet) -> None:
-    cases = [case for case in cases_of(subject.op, subject.device) if options.cases in case.id]
-    if "contract" in options.gate:
-        for case in cases:
-            for line in contract_lines(subject, case):
+def check_all(subjects: Sequence[Subject], options: argparse.Namespace, sheet: Sheet) -> None:
+    """Everything but the timing: here one after another, or by a crew of processes."""
+    if options.jobs == 1:
+        for subject in subjects:
+            for line in check_lines(subject, options):
                 sheet.write(line)
-        if not any(sheet.counts[subject.name, "contract", status] for status in STATUSES):
-            told = f"none of {len(cases)} problems is taken by this schedule"
-            sheet.write(line_of(subject, "contract", "covers", "", "held", told, {}))
-    broken = sheet.counts[subject.name, "contract", "failed"]
-    if "working-set" in options.gate and not broken:
-        timed = working_set_line(subject, options.pairs)
+    with Crew(options.jobs) as crew:
+        if "sanitizer" in options.gate and options.device == "cuda":
+            for _, group in groupby(subjects, key=lambda subject: subject.op.name):
+                pairs = sanitized(list(group), options.cases)
+                for tool in sanitizer.TOOLS:
+                    crew.take(sanitizer_lines, tool, pairs, options.limit_s)
+        if options.jobs > 1:
+            crew.check(subjects, options)
+        for line in crew.lines():
+            sheet.write(line)
+
+
+def time_all(subjects: Sequence[Subject], options: argparse.Namespace, sheet: Sheet) -> None:
+    for subject in subjects:
+        broken = sum(sheet.counts[subject.name, gate, "failed"] for gate in ("contract", "hammer"))
+        timed = None if broken else working_set_line(subject, options.pairs)
         if timed:
             sheet.write(timed)
-    if "sanitizer" in options.gate and subject.device == "cuda":
-        for line in sanitizer_lines(subject, cases, options.limit_s):
-            sheet.write(line)
 
 
 def subject_of(op: Op, schedule: Schedule, device: str) -> Subject:
@@ -207,7 +168,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--gate", action="append", choices=GATES, help="only this gate; may be repeated")
     parser.add_argument("--cases", default="", metavar="TEXT", help="only problems whose id contains TEXT")
     parser.add_argument("--pairs", type=int, default=31, help="timed pairs of a working set (default: %(default)s)")
-    parser.add_argument("--limit-s", type=float, default=240, help="seconds for a sanitizer run (default: %(default)s)")
+    parser.add_argument("--launches", type=int, default=4096, help="of each way to hammer (default: %(default)s)")
+    parser.add_argument("--limit-s", type=float, default=240, help="seconds for a process (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="write the lines here (default: standard output)")
     options = parser.parse_args(arguments)
     options.gate = options.gate or list(GATES)
@@ -228,11 +191,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 2 if isinstance(error, (UnknownOperator, UnknownSchedule)) else 1
     with options.out.open("x") if options.out else sys.stdout as out:
         sheet = Sheet(out)
-        for subject in subjects:
-            gate(subject, options, sheet)
+        check_all(subjects, options, sheet)
+        if "working-set" in options.gate:
+            time_all(subjects, options, sheet)
     print("\n".join(sheet.table()), file=sys.stderr)
-    bad = sum(count for (_, _, status), count in sheet.counts.items() if status != "passed")
-    return int(bad > 0 or not sheet.counts)
+    return int(sheet.open_checks > 0 or not sheet.counts)
 
 
 if __name__ == "__main__":

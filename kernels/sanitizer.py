@@ -1,8 +1,9 @@
-"""compute-sanitizer over the problems of one schedule, in a process of its own and under a time limit.
+"""compute-sanitizer over problems of one operator's schedules, in a process of its own and under a time limit.
 
 `memcheck` finds accesses outside allocations, `synccheck` barriers that not every thread reaches, `racecheck` shared
 memory hazards. A tool that is missing, refuses the device, runs out of time or never reached a problem proves nothing:
-those problems are *held* with the tool's own words, never passed.
+those problems are *held* with the tool's own words, never passed. Schedules share a process, since starting one under
+the tool takes longer than most checks; where one of them fails, those it may have taken with it run again alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,35 +67,35 @@ def sections(output: str) -> dict[str, tuple[list[str], bool]]:
     return found
 
 
-def judge(returncode: int, output: str, case_ids: Sequence[str]) -> dict[str, Verdict]:
-    """What a finished run of a tool says about each problem. Without the tool's summary nothing passes."""
+def judge(returncode: int, output: str, names: Sequence[str]) -> dict[str, Verdict]:
+    """What a finished run of a tool says about each `schedule case`. Without the tool's summary nothing passes."""
     last = " | ".join(line.strip() for line in output.splitlines()[-4:])
     summary = SUMMARY.search(output)
     if summary is None:
         held = Verdict("held", f"no summary from the tool, exit {returncode}: {last}")
-        return dict.fromkeys(case_ids, held)
+        return dict.fromkeys(names, held)
     count, seen, verdicts = int(summary.group(1) or summary.group(2)), sections(output), {}
-    for case_id in case_ids:
-        lines, ended = seen.get(case_id, ([], False))
+    for name in names:
+        lines, ended = seen.get(name, ([], False))
         if told := reports(lines):
-            verdicts[case_id] = Verdict("failed", f"{len(told)} reported; first: {told[0]}")
+            verdicts[name] = Verdict("failed", f"{len(told)} reported; first: {told[0]}")
         elif not ended:
-            verdicts[case_id] = Verdict("held", f"the problem did not finish, exit {returncode}: {last}")
+            verdicts[name] = Verdict("held", f"the problem did not finish, exit {returncode}: {last}")
         else:
-            verdicts[case_id] = Verdict("passed")
+            verdicts[name] = Verdict("passed")
     clean = all(verdict.status != "failed" for verdict in verdicts.values())
     if clean and (count or returncode):
         held = Verdict("held", f"exit {returncode} and {count} reported, of no known problem: {last}")
-        return dict.fromkeys(case_ids, held)
+        return dict.fromkeys(names, held)
     return verdicts
 
 
-def check(tool: str, subject: str, case_ids: Sequence[str], limit_s: float) -> dict[str, Verdict]:
-    """Run one tool once over `python -m kernels.sanitizer operator/schedule case …`; a verdict per problem."""
+def run_once(tool: str, operator: str, names: Sequence[str], limit_s: float) -> dict[str, Verdict]:
+    """One process of a tool over `python -m kernels.sanitizer operator "schedule case" …`; a verdict for each."""
     path = find()
     if path is None:
-        return dict.fromkeys(case_ids, Verdict("held", "compute-sanitizer is not installed here"))
-    inner = [sys.executable, "-m", "kernels.sanitizer", subject, *case_ids]
+        return dict.fromkeys(names, Verdict("held", "compute-sanitizer is not installed here"))
+    inner = [sys.executable, "-m", "kernels.sanitizer", operator, *names]
     command = [path, "--tool", tool, "--error-exitcode", "99", *LEAVE_OUT, *inner]
     # Without torch's cache every tensor is an allocation of its own, with an end the tool can see.
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
@@ -109,10 +111,26 @@ def check(tool: str, subject: str, case_ids: Sequence[str], limit_s: float) -> d
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            late = Verdict("held", f"{tool} did not finish {len(case_ids)} problems within {limit_s:.0f} s")
-            return dict.fromkeys(case_ids, late)
+            said.seek(0)
+            done_in_time = [name for name, (_, ended) in sections(said.read()).items() if ended]
+            told = f"{tool} did not finish within {limit_s:.0f} s, {len(done_in_time)} of {len(names)} problems seen"
+            return dict.fromkeys(names, Verdict("held", told))
         said.seek(0)
-        return judge(done.returncode, said.read(), case_ids)
+        return judge(done.returncode, said.read(), names)
+
+
+def check(tool: str, operator: str, names: Sequence[str], limit_s: float) -> dict[str, Verdict]:
+    """A verdict for every `schedule case`, all in one process; schedules held beside a failure get one of their own."""
+    begun = time.monotonic()
+    found = run_once(tool, operator, names, limit_s)
+    failed = {name.split()[0] for name, verdict in found.items() if verdict.status == "failed"}
+    held = {name.split()[0] for name, verdict in found.items() if verdict.status == "held"} - failed
+    for schedule in sorted(held) if failed else ():
+        its = [name for name in names if name.split()[0] == schedule]
+        left_s = limit_s - (time.monotonic() - begun)
+        if left_s > 0:
+            found.update(run_once(tool, operator, its, left_s))
+    return found
 
 
 def looks_at(tool: str, length: int | None) -> bool:
@@ -120,23 +138,23 @@ def looks_at(tool: str, length: int | None) -> bool:
 
 
 def main() -> int:
-    """Inside the tool: every state of each problem, once."""
+    """Inside the tool: each schedule on each problem, in every state that touches other places."""
     import torch
 
     from kernels.cases import cases_of
     from kernels.operators import operator
 
-    op_name, _, schedule_name = sys.argv[1].partition("/")
-    op = operator(op_name)
-    schedule, cases = op.schedule(schedule_name), {case.id: case for case in cases_of(op, "cuda")}
-    for case_id in sys.argv[2:]:
-        print(f"{BEGIN}{case_id}", flush=True)
+    op = operator(sys.argv[1])
+    cases = {case.id: case for case in cases_of(op, "cuda")}
+    for name in sys.argv[2:]:
+        schedule_name, _, case_id = name.partition(" ")
+        print(f"{BEGIN}{name}", flush=True)
         trial = cases[case_id].make("cuda")
-        for state in trial.states:
+        for state in trial.places:
             trial.set_state(state)
-            trial.launch(schedule)
+            trial.launch(op.schedule(schedule_name))
             torch.cuda.synchronize()
-        print(f"{END}{case_id}", flush=True)
+        print(f"{END}{name}", flush=True)
         del trial
     return 0
 

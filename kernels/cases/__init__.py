@@ -17,6 +17,16 @@ def cases_of(op: Op, device: str) -> tuple[Case, ...]:
     return tuple(case for case in module.CASES if case.device == device)
 
 
+def sanitized_of(op: Op) -> tuple[Case, ...]:
+    """The CUDA problems a sanitizer looks at: every length, few heads, since it takes a hundred times as long."""
+    return tuple(import_module(f"kernels.cases.{op.name}").SANITIZED)
+
+
+def hammered_of(op: Op) -> tuple[Case, ...]:
+    """The CUDA problems launched thousands of times in a row."""
+    return tuple(import_module(f"kernels.cases.{op.name}").HAMMERED)
+
+
 def working_sets_of(op: Op, device: str) -> tuple[tuple[Case, int], ...]:
     """Problems to time and how many distinct layers of each, the preferred one first."""
     return tuple(import_module(f"kernels.cases.{op.name}").WORKING_SETS[device])

@@ -41,6 +41,7 @@ def paged(draw: Draw, shape: Shape, pages: int) -> Tensor:
 
 class AttentionTrial(Trial):
     states = ("live", "all_zero", "tail_zero", "first_zero", "changed", "restored")
+    places = ("live", "all_zero", "first_zero", "changed")
 
     def __init__(self, shape: Shape, device: str) -> None:
         draw = Draw(shape.rows * 7919 + shape.length, device)
@@ -117,6 +118,18 @@ CUDA = tuple(
     )
 )
 CASES = CPU + CUDA
+# Every length once, with one KV head; the wide one and the strided one where they are short.
+SANITIZED = tuple(
+    case(shape, "cuda")
+    for shape in (
+        *(TP4._replace(length=length) for length in LONG),
+        *(TP4._replace(length=length, page_size=16) for length in (1, 15, 17, 129)),
+        TP4._replace(rows=1),
+        TP4._replace(length=3297, page_size=1648, kv_dtype="float16"),
+        TP1._replace(length=3297, strided=True),
+    )
+)
+HAMMERED = tuple(case(shape, "cuda") for shape in (TP4, TP1._replace(length=3297), TP4._replace(length=32768)))
 
 # What one pass over a model's layers costs: (problem, distinct layers) by device.
 WORKING_SETS = {

@@ -36,4 +36,6 @@ CUDA = (
     case(8, 8704, 5120, "bfloat16", "nvfp4", device="cuda"),
 )
 CASES = CPU + CUDA
+SANITIZED = (CUDA[0], CUDA[4], CUDA[7], CUDA[10])
+HAMMERED = (CUDA[7], CUDA[8], CUDA[10])
 WORKING_SETS = {"cpu": ((CPU[8], 16),), "cuda": ((CUDA[8], 16),)}

@@ -30,6 +30,9 @@ class Shape(NamedTuple):
 
 
 class GdnTrial(Trial):
+    places = ("selector-1", "selector-8")
+    keeps_state = True
+
     def __init__(self, shape: Shape, device: str) -> None:
         self.shape, draw = shape, Draw(shape.rows * 104729 + shape.value_dim, device)
         dtype = getattr(torch, shape.dtype)
@@ -57,14 +60,16 @@ class GdnTrial(Trial):
         self.qkv = self.packed[:, : ends[0]]
         self.a, self.b = self.packed[:, ends[0] : ends[1]], self.packed[:, ends[1] : ends[2]]
         self.problem = problem_of(self.qkv, self.a, self.b, self.layer, self.state)
-        self.written = [int(slot) for slot in table[: shape.rows]]
+        # Known to the host, because setting a state must not wait for the device.
+        self.named = [int(slot) for slot in table]
+        self.written = self.named[: shape.rows]
         # On the device, because a run may be captured: indexing with a list would copy from the host.
         self.live_slots = table[: shape.rows][table[: shape.rows] >= 0].long()
 
     def set_state(self, state: str) -> None:
         self.packed.copy_(self.rows.get(state, self.live))
         selector = int(state.removeprefix("selector-")) if state.startswith("selector-") else 1
-        if int(self.state.slot_table[selector - 1]) < 0:
+        if self.named[selector - 1] < 0:
             selector = 1
         self.state.selector.fill_(selector)
         self.rewind()
@@ -121,6 +126,8 @@ CUDA = (
     case(Shape(8, 4, 12, 128, 128, "float16", row_pad=8, padded_slots=2), "cuda"),
 )
 CASES = CPU + CUDA
+SANITIZED = (CUDA[0], CUDA[4], CUDA[7], CUDA[11])
+HAMMERED = (CUDA[7], CUDA[9])
 
 # What one pass over a model's layers costs: (problem, distinct layers) by device.
 WORKING_SETS = {

@@ -80,6 +80,8 @@ CUDA = (
     case(8, 4120, 5120, "bfloat16", "nvfp4", device="cuda"),
 )
 CASES = CPU + CUDA
+SANITIZED = (CUDA[0], CUDA[4], CUDA[7], *(case(8, n, k, "float16", "nvfp4", device="cuda") for n, k in TARGET[4]))
+HAMMERED = (CUDA[7], *(case(8, n, k, "float16", "nvfp4", device="cuda") for n, k in (*TARGET[1], (5120, 1536))))
 
 # What one pass over a model's layers costs: (problem, distinct layers) by device.
 WORKING_SETS = {

@@ -20,6 +20,14 @@ class Trial(ABC):
 
     problem: Any
     states: tuple[str, ...] = ("live", "changed", "restored")
+    # Those in which a launch reads and writes other places: what a sanitizer has to see.
+    places: tuple[str, ...] = ("live",)
+    # Whether a launch changes what the next one starts from.
+    keeps_state = False
+
+    @property
+    def device(self) -> str:
+        return self.problem.device
 
     @abstractmethod
     def set_state(self, state: str) -> None:

@@ -1,10 +1,12 @@
-"""Selection on CUDA: every block keeps what could be among the k + 1 best of its run, the last block of a row ranks it.
+"""Selection on CUDA: a block keeps what could be among the k + 1 best of its run, then a row's candidates are ranked.
 
-`csrc/selection/threshold.cu` says why the candidates always fit. Values are copied, so the result is the sort's.
+`csrc/selection/threshold.cu` (by the last block of a row to arrive) and `cluster.cu` (by all blocks of a row, through
+each other's shared memory) say why the candidates always fit. Values are copied, so the result is the sort's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING
 
@@ -18,21 +20,26 @@ from kernels.selection.problem import Candidates, Problem
 if TYPE_CHECKING:
     import torch
 
-MAX_K = 64
+MAX_K, MAX_K_CLUSTER = 64, 31
+CLUSTER = 16  # blocks
 RUN, SHORTEST_RUN, MAX_BLOCKS = 16384, 1024, 128  # logits a block holds, is worth, and blocks a row may have
 ENTRY = (*(c_void_p,) * 4, c_int64, *(c_int,) * 4, c_void_p)
+CLUSTER_ENTRY = (*(c_void_p,) * 3, c_int64, *(c_int,) * 3, c_void_p)
 
 
-def guard(problem: Problem) -> Refusal | None:
-    return first_refusal(
-        (
-            refuse_unless(problem.device == "cuda", f"device {problem.device!r}; only 'cuda'"),
-            refuse_unless(problem.arch == "sm_90", f"architecture {problem.arch!r}; only sm_90"),
-            refuse_unless(problem.dtype == "float32", f"logits are {problem.dtype}; only float32"),
-            refuse_unless(1 <= problem.k <= MAX_K, f"k = {problem.k}; 1 to {MAX_K}"),
-            refuse_unless(problem.vocab <= RUN * MAX_BLOCKS, f"{problem.vocab} logits; at most {RUN * MAX_BLOCKS}"),
+def guarded(most_k: int, most_logits: int) -> Callable[[Problem], Refusal | None]:
+    def guard(problem: Problem) -> Refusal | None:
+        return first_refusal(
+            (
+                refuse_unless(problem.device == "cuda", f"device {problem.device!r}; only 'cuda'"),
+                refuse_unless(problem.arch == "sm_90", f"architecture {problem.arch!r}; only sm_90"),
+                refuse_unless(problem.dtype == "float32", f"logits are {problem.dtype}; only float32"),
+                refuse_unless(1 <= problem.k <= most_k, f"k = {problem.k}; 1 to {most_k}"),
+                refuse_unless(problem.vocab <= most_logits, f"{problem.vocab} logits; at most {most_logits}"),
+            )
         )
-    )
+
+    return guard
 
 
 def blocks_of(rows: int, vocab: int, index: int | None) -> int:
@@ -53,28 +60,51 @@ def run(logits: torch.Tensor, k: int) -> Candidates:
     return Candidates(values, ids)
 
 
+def run_cluster(logits: torch.Tensor, k: int) -> Candidates:
+    """As `run`, without a workspace."""
+    rows, vocab = logits.shape
+    values, ids = logits.new_empty(rows, k + 1), logits.new_empty(rows, k + 1, dtype=int64())
+    pointers = (tensor.data_ptr() for tensor in (logits, values, ids))
+    entry = native(CLUSTER_BUILD, cuda_arch(logits.device.index)).entry("run", CLUSTER_ENTRY)
+    call(entry, *pointers, logits.stride(0), rows, vocab, k + 1, stream_of(logits))
+    return Candidates(values, ids)
+
+
 def int64() -> torch.dtype:
     import torch  # loaded already: logits are one of its tensors
 
     return torch.int64
 
 
-BUILD = BuildSpec(
-    operator="selection",
-    schedule="threshold",
-    revision=1,
-    language="cuda",
-    sources=("selection/threshold.cu",),
-    headers=("include/abi.h", "include/sm90.cuh"),
-)
+def build(schedule: str) -> BuildSpec:
+    return BuildSpec(
+        operator="selection",
+        schedule=schedule,
+        revision=1,
+        language="cuda",
+        sources=(f"selection/{schedule}.cu",),
+        headers=("include/abi.h", "include/keys.cuh", "include/sm90.cuh"),
+    )
+
+
+BUILD, CLUSTER_BUILD = build("threshold"), build("cluster")
 SCHEDULES = (
     Schedule(
         name="threshold",
         revision=1,
         contract=Bitwise(parent="sort"),
-        guard=guard,
+        guard=guarded(MAX_K, RUN * MAX_BLOCKS),
         run=run,
         build=BUILD,
         summary="CUDA, candidates per run of a row, ranked by the last block",
+    ),
+    Schedule(
+        name="cluster",
+        revision=1,
+        contract=Bitwise(parent="sort"),
+        guard=guarded(MAX_K_CLUSTER, RUN * CLUSTER),
+        run=run_cluster,
+        build=CLUSTER_BUILD,
+        summary="Hopper, a row is a cluster of 16 blocks that rank through each other's shared memory",
     ),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels import bench, gate, sanitizer
+from kernels import bench, gate, sanitizer, sheet
 from kernels.cases import cases_of, working_sets_of
 from kernels.operators import OPERATORS, operator
 
@@ -93,11 +93,11 @@ def test_all_means_every_schedule_of_the_device_but_the_defaults():
 
 
 def test_no_number_is_written_that_json_lacks():
-    found = gate.finite({"a": float("inf"), "b": {"c": float("nan"), "d": 1.5}})
+    found = sheet.finite({"a": float("inf"), "b": {"c": float("nan"), "d": 1.5}})
     assert found == {"a": None, "b": {"c": None, "d": 1.5}}
 
 
-BEGIN, END = (f"{mark}one\n" for mark in (sanitizer.BEGIN, sanitizer.END))
+BEGIN, END = (f"{mark}bv8 one\n" for mark in (sanitizer.BEGIN, sanitizer.END))
 INVALID = "========= Invalid __global__ write of size 4 bytes\n=========     at kernel+0x40\n"
 NONE = "========= ERROR SUMMARY: 0 errors\n"
 
@@ -122,15 +122,16 @@ NONE = "========= ERROR SUMMARY: 0 errors\n"
     ],
 )  # fmt: skip
 def test_a_sanitizers_words_are_judged(code, output, status, words):
-    found = sanitizer.judge(code, output, ["one"])["one"]
+    found = sanitizer.judge(code, output, ["bv8 one"])["bv8 one"]
     assert found.status == status and words in found.message
 
 
 def test_a_report_belongs_to_the_problem_it_came_in():
-    two = f"{sanitizer.BEGIN}two\n{INVALID}{sanitizer.END}two\n"
+    two = f"{sanitizer.BEGIN}bv8 two\n{INVALID}{sanitizer.END}bv8 two\n"
     output = f"========= COMPUTE-SANITIZER\n{BEGIN}{END}{two}========= ERROR SUMMARY: 1 error\n"
-    found = sanitizer.judge(99, output, ["one", "two", "three"])
-    assert [found[name].status for name in ("one", "two", "three")] == ["passed", "failed", "held"]
+    names = ["bv8 one", "bv8 two", "bv8 three"]
+    found = sanitizer.judge(99, output, names)
+    assert [found[name].status for name in names] == ["passed", "failed", "held"]
 
 
 def stand_in(tmp_path, monkeypatch, body: str) -> None:
@@ -142,21 +143,36 @@ def stand_in(tmp_path, monkeypatch, body: str) -> None:
 
 
 def test_a_tool_out_of_time_is_held(tmp_path, monkeypatch):
-    stand_in(tmp_path, monkeypatch, "import time; time.sleep(30)")
-    found = sanitizer.check("memcheck", "gdn/bv8", ["one", "two"], 0.3)
-    assert found["two"] == sanitizer.Verdict("held", "memcheck did not finish 2 problems within 0 s")
+    stand_in(tmp_path, monkeypatch, f"import time; print({BEGIN + END!r}, flush=True); time.sleep(30)")
+    found = sanitizer.check("memcheck", "gdn", ["bv8 one", "bv8 two"], 1.5)
+    told = "memcheck did not finish within 2 s, 1 of 2 problems seen"
+    assert set(found.values()) == {sanitizer.Verdict("held", told)}
 
 
 def test_a_missing_tool_is_held(monkeypatch):
     monkeypatch.setattr(sanitizer, "find", lambda: None)
-    assert sanitizer.check("memcheck", "gdn/bv8", ["one"], 5)["one"].status == "held"
+    assert sanitizer.check("memcheck", "gdn", ["bv8 one"], 5)["bv8 one"].status == "held"
 
 
 def test_the_tool_meets_the_problems_and_uncached_memory(tmp_path, monkeypatch):
     body = "import os, sys; print(sys.argv[1:], os.environ['PYTORCH_NO_CUDA_MEMORY_CACHING'])"
     stand_in(tmp_path, monkeypatch, body)
-    said = sanitizer.check("racecheck", "gdn/bv8", ["one", "two"], 20)["one"].message
-    assert "'racecheck'" in said and "'gdn/bv8', 'one', 'two'" in said and said.endswith("1")
+    said = sanitizer.check("racecheck", "gdn", ["bv8 one", "bv8 two"], 20)["bv8 one"].message
+    assert "'racecheck'" in said and "'gdn', 'bv8 one', 'bv8 two'" in said and said.endswith("1")
+
+
+def test_a_schedule_held_beside_a_failure_runs_again_alone(tmp_path, monkeypatch):
+    body = f"""
+import sys
+names = sys.argv[sys.argv.index("gdn") + 1:]
+bad = names[0].startswith("bv8")
+print({sanitizer.BEGIN!r} + names[0])
+print({INVALID!r} if bad else {sanitizer.END!r} + names[0])
+print("========= ERROR SUMMARY:", int(bad), "errors")
+sys.exit(99 if bad else 0)"""
+    stand_in(tmp_path, monkeypatch, body)
+    found = sanitizer.check("memcheck", "gdn", ["bv8 one", "bv2 one"], 20)
+    assert [verdict.status for verdict in found.values()] == ["failed", "passed"]
 
 
 def test_racecheck_looks_at_two_lengths():

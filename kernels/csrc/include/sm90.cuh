@@ -40,6 +40,19 @@ __device__ __forceinline__ uint32_t load_4(uint32_t from) {
   return v;
 }
 
+__device__ __forceinline__ float4 load_float4(uint32_t from) {
+  const uint4 v = load_16(from);
+  return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
+}
+__device__ __forceinline__ void load_floats(uint32_t from, float (&x)[8]) {
+  const float4 low = load_float4(from), high = load_float4(from + 16);
+  x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w, x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
+}
+
+__device__ __forceinline__ void store_float4(uint32_t to, const float4& v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+
 // --- copies into shared memory ---
 __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t size_bytes, uint64_t* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem(to)), "l"(from),
@@ -48,6 +61,15 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t s
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+template <int kBytes>
+__device__ __forceinline__ void copy(uint32_t to, const void* from) {
+  if constexpr (kBytes == 16) copy_16(to, from);
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes) : "memory");
+}
+// Copies so far are a group; a thread waits until at most `kPending` of its groups have not landed.
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kPending>
+__device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory"); }
 // One arrival at `barrier` once this thread's copies so far have landed.
 __device__ __forceinline__ void copies_arrive(uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(smem(barrier)) : "memory");
@@ -57,6 +79,10 @@ __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.
 // --- barriers among `threads` threads of a block; id 0 is __syncthreads ---
 __device__ __forceinline__ void named_barrier(int id, int threads) {
   asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+// Arrives without waiting, once this thread's loads so far have their values.
+__device__ __forceinline__ void named_arrive(int id, int threads) {
+  asm volatile("barrier.cta.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 __device__ __forceinline__ bool named_barrier_or(int id, int threads, bool value) {
   int out;
@@ -68,6 +94,15 @@ __device__ __forceinline__ bool named_barrier_or(int id, int threads, bool value
 // --- programmatic launch: what a kernel does before `wait_for_previous` may overlap the kernel before it ---
 __device__ __forceinline__ void launch_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// --- clusters: a barrier of all threads in two steps; plain arrival also publishes what was written before it ---
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// Into block `block` of the cluster, where this block has `to`.
+__device__ __forceinline__ void store_to_block(void* to, uint32_t block, uint64_t value) {
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nst.shared::cluster.u64 [there], %2;\n}" ::"r"(smem(to)), "r"(block), "l"(value) : "memory");
+}
 
 // Of `expected` blocks that arrive at a counter, true for the last, which sees what the others wrote. One thread of each
 // block calls it, after a barrier of the block; the counter is zero again afterwards.
@@ -89,8 +124,20 @@ __device__ __forceinline__ uint4 take(void* from) {
   return v;
 }
 
+// Asks for the line of an address to come to the second-level cache: a hint, whose data nobody gets.
+__device__ __forceinline__ void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
+// A store of what is not read again soon.
+template <typename T>
+__device__ __forceinline__ void store_once(float* to, const T& v) {
+  if constexpr (sizeof(T) == 16) __stcs(reinterpret_cast<float4*>(to), make_float4(v.x[0], v.x[1], v.x[2], v.x[3]));
+  else if constexpr (sizeof(T) == 8) __stcs(reinterpret_cast<float2*>(to), make_float2(v.x[0], v.x[1]));
+  else __stcs(to, v.x[0]);
+}
+
 // Keeps a value in a register where the compiler would rather compute it again.
 __device__ __forceinline__ void keep(uint32_t& value) { asm volatile("" : "+r"(value)); }
+template <typename T>
+__device__ __forceinline__ void keep(T*& value) { asm volatile("" : "+l"(value)); }
 
 // --- arithmetic ---
 __device__ __forceinline__ uint32_t half2_mul(uint32_t a, uint32_t b) {
@@ -105,6 +152,11 @@ __device__ __forceinline__ void e4m3_to_half2(uint32_t four, uint32_t& low, uint
 __device__ __forceinline__ float exp2_approx(float x) {
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float reciprocal_approx(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 // d[16x8] += a[16x16] b[16x8], FP32 accumulation.

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "abi.h"
+#include "keys.cuh"
 #include "sm90.cuh"
 
 namespace ENTRY(code) {  // named: nvcc gives an unnamed one another name in every build
@@ -14,30 +15,6 @@ namespace ENTRY(code) {  // named: nvcc gives an unnamed one another name in eve
 constexpr int kThreads = 256, kPairs = kThreads / 2, kQuads = 16, kRun = kThreads * kQuads * 4;  // logits of a block at most
 constexpr int kMost = 65;                                                                       // k + 1
 constexpr int kPair = kQuads * 4 * 2;                                                           // logits of a pair of lanes
-
-// Ordered like the floats, -0 like 0; a smaller id gives a larger key.
-__device__ __forceinline__ uint64_t key_of(float x, int id) {
-  const uint32_t bits = __float_as_uint(x + 0.0f);
-  const uint32_t ordered = bits ^ (static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31) | 0x80000000u);
-  return static_cast<uint64_t>(ordered) << 32 | (0xFFFFFFFFu - static_cast<uint32_t>(id));
-}
-// The float of a key, 0 for -0.
-__device__ __forceinline__ float value_of(uint64_t key) {
-  const uint32_t ordered = static_cast<uint32_t>(key >> 32);
-  return __uint_as_float(ordered & 0x80000000u ? ordered ^ 0x80000000u : ~ordered);
-}
-__device__ __forceinline__ int id_of(uint64_t key) { return static_cast<int>(0xFFFFFFFFu - static_cast<uint32_t>(key)); }
-
-// How many of `count` keys, an even number, are larger than `key`.
-__device__ __forceinline__ int rank_of(uint64_t key, const uint64_t* keys, int count) {
-  int rank = 0;
-#pragma unroll 8
-  for (int i = 0; i < count; i += 2) {
-    const ulonglong2 two = *reinterpret_cast<const ulonglong2*>(keys + i);
-    rank += (two.x > key) + (two.y > key);
-  }
-  return rank;
-}
 
 struct Operands {
   const float* logits;
@@ -83,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) threshold(const __grid_constant__ Op
       const int id = first + (i * kThreads + threadIdx.x) * 4 + j;
       if (id < end && (x[i][j] > top || top_id == end)) top = x[i][j], top_id = id;
     }
-  uint64_t key = top_id < end ? key_of(top, top_id) : 0;
+  uint64_t key = top_id < end ? keys::key_of(top, top_id) : 0;
   const uint64_t other = __shfl_xor_sync(~0u, key, 1);
   if (other > key) key = other;
   if ((threadIdx.x & 1) == 0) best[threadIdx.x >> 1] = key;
@@ -91,18 +68,18 @@ __global__ void __launch_bounds__(kThreads) threshold(const __grid_constant__ Op
   __syncthreads();
   if (threadIdx.x < kPairs) {
     const uint64_t mine = best[threadIdx.x];
-    if (mine != 0 && rank_of(mine, best, kPairs) == o.count - 1) bound = mine;
+    if (mine != 0 && keys::rank_of(mine, best, kPairs) == o.count - 1) bound = mine;
   }
   __syncthreads();
   const uint64_t least = bound;
-  const float least_value = least == 1 ? -INFINITY : value_of(least);
+  const float least_value = least == 1 ? -INFINITY : keys::value_of(least);
 #pragma unroll
   for (int i = 0; i < kQuads; i++)
 #pragma unroll
     for (int j = 0; j < 4; j++)
       if (x[i][j] >= least_value) {  // rare, and the float is compared faster than the key
         const int id = first + (i * kThreads + threadIdx.x) * 4 + j;
-        const uint64_t candidate = key_of(x[i][j], id);
+        const uint64_t candidate = keys::key_of(x[i][j], id);
         if (id < end && candidate >= least) kept[atomicAdd(&size, 1)] = candidate;
       }
   __syncthreads();
@@ -112,7 +89,7 @@ __global__ void __launch_bounds__(kThreads) threshold(const __grid_constant__ Op
   for (int i = held + threadIdx.x; i < o.count; i += kThreads) __stcg(reinterpret_cast<unsigned long long*>(mine + i), 0ull);
   __syncthreads();
   for (int i = threadIdx.x; i < held; i += kThreads) {
-    const int rank = rank_of(kept[i], kept, (held + 1) & ~1);
+    const int rank = keys::rank_of(kept[i], kept, (held + 1) & ~1);
     if (rank < o.count) __stcg(reinterpret_cast<unsigned long long*>(mine + rank), static_cast<unsigned long long>(kept[i]));
   }
   __syncthreads();
@@ -127,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) threshold(const __grid_constant__ Op
   if (blocks >= needed && o.count > 1) {
     if (threadIdx.x < kPairs) best[threadIdx.x] = threadIdx.x < blocks ? __ldcg(every + threadIdx.x * o.count + 1) : 0;
     __syncthreads();
-    if (threadIdx.x < blocks && best[threadIdx.x] != 0 && rank_of(best[threadIdx.x], best, (blocks + 1) & ~1) == needed - 1) bound = best[threadIdx.x];
+    if (threadIdx.x < blocks && best[threadIdx.x] != 0 && keys::rank_of(best[threadIdx.x], best, (blocks + 1) & ~1) == needed - 1) bound = best[threadIdx.x];
     __syncthreads();
   }
   for (int i = threadIdx.x; i < blocks * o.count; i += kThreads) {
@@ -140,10 +117,10 @@ __global__ void __launch_bounds__(kThreads) threshold(const __grid_constant__ Op
   __syncthreads();
   for (int i = threadIdx.x; i < left; i += kThreads) {
     const uint64_t candidate = kept[i];
-    const int rank = rank_of(candidate, kept, (left + 1) & ~1);
+    const int rank = keys::rank_of(candidate, kept, (left + 1) & ~1);
     if (rank >= o.count) continue;
-    o.ids[row * o.count + rank] = id_of(candidate);
-    o.values[row * o.count + rank] = __ldg(logits + id_of(candidate));
+    o.ids[row * o.count + rank] = keys::id_of(candidate);
+    o.values[row * o.count + rank] = __ldg(logits + keys::id_of(candidate));
   }
 }
 
