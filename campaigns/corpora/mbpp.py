@@ -6,6 +6,7 @@ The names that a test may call come from the reference solution, so a wrong answ
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -95,11 +96,13 @@ def defined_names(code: str) -> list[str]:
 
 
 def _program(names: list[str], setup: str, steps: list[str]) -> dict[str, Any]:
+    """What the tests call is asked of an answer; helpers that only the reference has are not."""
+    words = set(re.findall(r"\w+", "\n".join([setup, *steps])))
     # test_setup_code builds trees out of the answer's own classes, so it runs behind the binding, as a step would
     return {
         "kind": "steps",
         "prelude": "",
         "setup": setup,
-        "bind": {name: name for name in names},
+        "bind": {name: name for name in names if name in words},
         "steps": list(steps),
     }

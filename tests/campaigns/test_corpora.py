@@ -325,14 +325,14 @@ def test_known_bad_enhanced_items_are_ineligible(tmp_path: Path) -> None:
 def test_mbpp_takes_the_test_split_and_its_own_names(tmp_path: Path) -> None:
     row = {
         "text": "Write a function.",
-        "code": "class Node: pass\ndef f(x):\n    def g(): pass\n    return x\n",
+        "code": "class Node: pass\ndef helper(x): return x\ndef f(x):\n    def g(): pass\n    return helper(x)\n",
         "test_setup_code": "n = Node()",
         "test_list": ["assert f(n) == n"],
     }
     rows = [row | {"task_id": n} for n in (10, 11, 510, 511)]
     cases = mbpp.read([Source.open(jsonl(tmp_path / "m", *rows))], [], DEFAULT)
     assert [case.id for case in cases] == ["mbpp/11", "mbpp/510"]
-    assert cases[0].tests[0].program["bind"] == {"Node": "Node", "f": "f"}
+    assert cases[0].tests[0].program["bind"] == {"Node": "Node", "f": "f"}, "an answer needs no helper of the reference"
 
 
 def problem(**changes: Any) -> dict[str, Any]:
