@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from orchestrator.confined.program import execute
+from orchestrator.confined.program import complete_builtins, execute
 from orchestrator.confined.values import Codec, own_classes
 
 
@@ -60,6 +60,7 @@ class _Server:
 
     def _load(self, prelude: str, source: str) -> None:
         namespace = self._module.__dict__
+        complete_builtins()
         execute(prelude, "prelude", namespace)
         self._shared.update(own_classes(namespace, "solution"))
         execute(source, "solution", namespace)

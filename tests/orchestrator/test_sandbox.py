@@ -178,6 +178,8 @@ def test_answers_are_compiled_as_modules_of_their_own(box: Sandbox) -> None:
 
 def test_any_system_exit_is_an_end_as_in_the_official_runner(box: Sandbox) -> None:
     assert stdin(box, "import sys\nprint(1)\nsys.exit(1)\n", ("", "1")).passed
+    assert stdin(box, "print(1)\nexit()\n", ("", "1")).passed
+    assert steps(box, "def f(x):\n    try: quit()\n    except SystemExit: return x\n", "assert f(1) == 1").passed
     assert statuses(stdin(box, "print(1)\nraise ValueError\n", ("", "1"))) == ["error"]
 
 
