@@ -120,10 +120,13 @@ class Target:
         self.head = Head(head, operators, "lm_head")
         self.rotary = Rotary(config.rope_theta, config.rotary_dim, self.embedding.device)
 
-    def sequence(self, ids: Tensor) -> Output:
-        """Whole sequences `ids` [B, T] without caches; differentiable. Logits are `self.head(output.hidden)`."""
+    def sequence(self, ids: Tensor, step: Step | None = None) -> Output:
+        """Whole sequences `ids` [B, T] without caches; differentiable. Logits are `self.head(output.hidden)`.
+
+        `step` says who sees whom where a sequence is more than one text; without it every token sees all before it.
+        """
         positions = torch.arange(ids.shape[-1], device=ids.device)
-        return self._forward(ids, SequenceStep(self.rotary, positions))
+        return self._forward(ids, step or SequenceStep(self.rotary, positions))
 
     def prefill(self, ids: Tensor, step: PrefillStep) -> Output:
         """The next chunk `ids` [T] of a prompt; the step says where it begins and owns the caches."""

@@ -1,6 +1,6 @@
 """`python -m runtime.training`: make a checkpoint, or measure one.
 
-`train --preset first|nano --output DIR` writes the vocabulary, trains target and drafter and writes the checkpoint.
+`train --preset nano|trial --output DIR` writes the vocabulary, trains target and drafter and writes the checkpoint.
 It keeps its state under `--work` and continues there when it is started again. `evaluate --model DIR --preset …`
 prints natural ends, solved exercises and accepted drafts per kind of held-out template.
 """
@@ -37,7 +37,6 @@ def _add_train(train: argparse.ArgumentParser) -> None:
     train.add_argument("--workers", type=int, default=0, help="processes that generate text; 0: in this process")
     train.add_argument("--seed", type=int, default=0)
     train.add_argument("--steps-scale", type=float, default=1.0, help="shortens every schedule, for a trial")
-    train.add_argument("--minutes", type=float, help="fit the target's and the drafter's schedules into this time")
 
 
 def _train(options: argparse.Namespace) -> int:

@@ -1,8 +1,9 @@
 # ruff: noqa: E501 -- wordings stay on one line
 """Word problems in a few steps, worked aloud: grade-school arithmetic.
 
-A template joins a *story* (one wording of one chain of steps) with a way to ask for the answer's form. The steps are
-computed here, so that text and numbers cannot disagree.
+A template joins a *story* (one wording of one chain of steps) with a way to ask for the answer's form. Some stories are
+written out here, others put together by `runtime.training.stories`. The steps are computed, so that text and numbers
+cannot disagree.
 """
 
 from __future__ import annotations
@@ -11,16 +12,13 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from runtime.training import words
 from runtime.training.exercise import Exercise, Template
+from runtime.training.stories import Step, Told, plots, told
 
 KIND = "gsm8k"
-
-NAMES = ("Ada", "Bruno", "Clara", "David", "Elsa", "Felix", "Greta", "Hugo", "Ida", "Jonas", "Karla", "Leo", "Marta",
-         "Nils", "Ottilie", "Peter", "Rosa", "Simon", "Tilda", "Viktor")  # fmt: skip
-THINGS = ("apples", "pears", "cards", "shells", "stamps", "coins", "beads", "buttons", "candles", "cookies", "flowers",
-          "pencils", "ribbons", "stones", "tickets", "toys", "plums", "marbles", "stickers", "books")  # fmt: skip
-HOLDERS = ("bags", "boxes", "baskets", "crates", "jars", "packs", "shelves", "trays", "rows", "drawers")
 
 SUFFIXES = (
     "",
@@ -30,19 +28,6 @@ SUFFIXES = (
     "\nThink step by step and put the final number in \\boxed{}.",
     "\n\nThink step by step. End with the number in \\boxed{}.",
 )
-
-
-@dataclass(frozen=True)
-class Draw:
-    """The words and numbers of one exercise."""
-
-    name: str
-    other: str
-    thing: str
-    holder: str
-    a: int
-    b: int
-    c: int
 
 
 @dataclass(frozen=True)
@@ -171,9 +156,12 @@ STORIES = (
 
 
 def templates() -> list[Template]:
+    """A story written out weighs as much as eight that are put together: there are far fewer of them."""
+    written = [(story.name, partial(_drawn, story), 8.0) for story in STORIES]
+    together = [(plot.name, partial(told, plot), 1.0) for plot in plots()]
     return [
-        Template(KIND, f"{story.name}/{index}", _poser(story, suffix), check_number)
-        for story in STORIES
+        Template(KIND, f"{name}/{index}", partial(_pose, tell, suffix), check_number, weight)
+        for name, tell, weight in (*written, *together)
         for index, suffix in enumerate(SUFFIXES)
     ]
 
@@ -184,42 +172,36 @@ def check_number(answer: str, exercise: Exercise) -> bool:
     return bool(numbers) and numbers[-1].rstrip(".") == str(exercise.expected)
 
 
-def _poser(story: Story, suffix: str) -> Callable[[random.Random], Exercise]:
-    def pose(rng: random.Random) -> Exercise:
-        name, other = rng.sample(NAMES, 2)
-        words = Draw(name, other, rng.choice(THINGS), rng.choice(HOLDERS), *story.numbers(rng))
-        return _worked(story, words, suffix)
+def _pose(tell: Callable[[random.Random], Told], suffix: str, rng: random.Random) -> Exercise:
+    story = tell(rng)
+    way = "\n".join(f"{said} {a} {sign} {b} = {result}." for said, a, sign, b, result in story.steps)
+    checks = ", ".join(_undone(*step[1:]) for step in story.steps)
+    value = story.steps[-1][-1]
+    numbers = ", ".join(re.findall(r"\d+", story.text))
+    thinking = f"The numbers are {numbers}. There are {len(story.steps)} steps.\n{way}\nCheck: {checks}."
+    return Exercise(story.text + suffix, thinking, f"{way}\nThe answer is \\boxed{{{value}}}.", value)
 
-    return pose
 
-
-def _worked(story: Story, words: Draw, suffix: str) -> Exercise:
-    values = {"a": words.a, "b": words.b, "c": words.c}
-    lines, checks = [], []
+def _drawn(story: Story, rng: random.Random) -> Told:
+    name, other = words.name(rng), words.name(rng)
+    fill = {"name": name, "other": other, "thing": rng.choice(words.THINGS), "holder": rng.choice(words.HOLDERS)}
+    values = dict(zip("abc", story.numbers(rng), strict=True))
+    fill_all = {**fill, **values}
+    steps: list[Step] = []
     for result, (sentence, expression) in zip("xyz", story.steps, strict=False):
-        spelled, value = evaluate(expression, values)
-        values[result] = value
-        lines.append(f"{sentence.format(**vars(words))} {spelled} = {value}.")
-        checks.append(_undone(expression, values, value))
-    way = "\n".join(lines)
-    numbers = ", ".join(re.findall(r"\d+", story.text.format(**vars(words))))
-    thinking = f"The numbers are {numbers}. There are {len(lines)} steps.\n{way}\nCheck: {', '.join(checks)}."
-    answer = f"{way}\nThe answer is \\boxed{{{value}}}."
-    return Exercise(story.text.format(**vars(words)) + suffix, thinking, answer, value)
+        left, sign, right = expression.split()
+        values[result] = evaluated(values[left], sign, values[right])
+        steps.append((sentence.format(**fill_all), values[left], sign, values[right], values[result]))
+    return Told(story.text.format(**fill_all), tuple(steps))
 
 
-def _undone(expression: str, values: dict[str, int], value: int) -> str:
+def _undone(a: int, sign: str, b: int, value: int) -> str:
     """The step read backwards, as a check."""
-    left, sign, right = expression.split()
-    a, b = values[left], values[right]
-    back = {"+": ("-", a), "-": ("+", a), "*": ("/", a), "/": ("*", a)}[sign]
-    return f"{value} {back[0]} {b} = {back[1]}"
+    back = {"+": "-", "-": "+", "*": "/", "/": "*"}[sign]
+    return f"{value} {back} {b} = {a}"
 
 
-def evaluate(expression: str, values: dict[str, int]) -> tuple[str, int]:
-    """`a * b` with numbers put in, and its value; a division must come out even."""
-    left, sign, right = expression.split()
-    a, b = values[left], values[right]
+def evaluated(a: int, sign: str, b: int) -> int:
+    """A division must come out even."""
     assert sign != "/" or a % b == 0, f"{a} / {b} does not come out even"
-    value = {"+": a + b, "-": a - b, "*": a * b, "/": a // b if b else 0}[sign]
-    return f"{a} {sign} {b}", value
+    return {"+": a + b, "-": a - b, "*": a * b, "/": a // b if b else 0}[sign]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from runtime.training import arithmetic, code, mathematics, structured
+from runtime.training import arithmetic, code, drills, mathematics, structured
 from runtime.training.exercise import Template
 
 
@@ -15,6 +15,7 @@ def all_templates(kinds: tuple[str, ...]) -> list[Template]:
         *mathematics.templates(),
         *code.templates(),
         *structured.templates(),
+        *drills.templates(),
     ]
     unknown = set(kinds) - {template.kind for template in templates}
     if unknown:

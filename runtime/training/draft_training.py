@@ -1,4 +1,4 @@
-"""Training the drafter against a finished target: many blocks per sequence, the target's own distributions as goal.
+"""Training the drafter against a finished target: many blocks per lane, the target's own distributions as goal.
 
 A block's anchor is any token of an answer. Its masked rows see the target's states before the anchor and learn what
 the target would say at their positions; the selector learns the edges between neighbours among the candidates that the
@@ -8,7 +8,7 @@ head proposes. Nearer positions weigh more, because a position counts only if al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
@@ -17,11 +17,12 @@ from torch import Tensor
 from kernels.registry import Routes
 from runtime.config import DraftConfig
 from runtime.models.drafter import Drafter, DraftLayer
-from runtime.models.layers import softmax_attention
 from runtime.models.target import Target
 from runtime.operators import Operators
 from runtime.training.optimiser import Optimiser
+from runtime.training.packed import PackedStep, masked_attention
 from runtime.training.presets import Schedule
+from runtime.training.replay import Replay
 from runtime.training.target_training import Leaves, logits_of, rate_factor
 from runtime.training.text import IGNORED, Batch
 
@@ -30,7 +31,7 @@ _POSITION_DECAY = 0.85
 
 @dataclass(frozen=True)
 class Blocks:
-    """`anchors` [B, A] are positions; rows 1..7 of a block aim at `ids` [B, A, 7] where `valid` [B, A, 7]."""
+    """`anchors` [B, A] are places in a lane; rows 1..7 of a block aim at `ids` [B, A, 7] where `valid` [B, A, 7]."""
 
     anchors: Tensor
     anchor_ids: Tensor
@@ -40,7 +41,10 @@ class Blocks:
 
 
 def choose_blocks(batch: Batch, count: int, block_size: int, generator: torch.Generator) -> Blocks:
-    """`count` anchors per row, uniformly among the answer's tokens that have a successor."""
+    """`count` anchors per lane, uniformly among the answers' tokens that have a successor.
+
+    A block that reaches beyond its answer is invalid there: the next row begins with a prompt longer than a block.
+    """
     counted = batch.targets != IGNORED
     eligible = counted.clone()
     eligible[:, 1:] &= counted[:, :-1]
@@ -59,14 +63,14 @@ def assemble_drafter(config: DraftConfig, leaves: Leaves, target: Target, dtype:
     return Drafter(config, cast, target.embedding, target.head, Operators(Routes()))
 
 
-def block_hidden(drafter: Drafter, aux: Tensor, blocks: Blocks) -> Tensor:
-    """Hidden states [B, A, 7, H] of all blocks at once; the batched form of `Drafter.blocks`."""
+def block_hidden(drafter: Drafter, aux: Tensor, blocks: Blocks, lane_rows: Tensor) -> Tensor:
+    """Hidden states [B, A, 7, H] of all blocks at once; the batched form of `Drafter.blocks` for `lane_rows` [B, T]."""
     count, size = blocks.positions.shape[1:]
     table = drafter.rotary.table(blocks.positions.flatten())
     table = tuple(part.unflatten(0, (len(aux), count * size)) for part in table)
     context_positions = torch.arange(aux.shape[1], device=aux.device)
     context = drafter.context(aux, context_positions)
-    mask = _mask(blocks, context_positions, drafter.config.sliding_window)
+    mask = _mask(blocks, lane_rows, drafter.config.sliding_window)
     masks = blocks.anchor_ids[..., None].expand(-1, -1, size - 1).clone().fill_(drafter.config.mask_token_id)
     x = F.embedding(torch.cat((blocks.anchor_ids[..., None], masks), -1), drafter.embedding)
     for layer, keys_values in zip(drafter.layers, context, strict=True):
@@ -102,16 +106,18 @@ def _attend(
     q, k, v = (part.unflatten(-1, (-1, attention.dim)) for part in attention.qkv(rows).split(attention.widths, -1))
     q, k = drafter.rotary(attention.q_norm(q), table), drafter.rotary(attention.k_norm(k), table)
     keys, values = torch.cat((context[0], k), 1), torch.cat((context[1], v), 1)
-    out = softmax_attention(q, keys, values, mask, attention.dim**-0.5)
+    out = masked_attention(q, keys, values, mask, attention.dim**-0.5)
     return attention.out(out.flatten(-2)).view_as(x)
 
 
-def _mask(blocks: Blocks, context: Tensor, window: int) -> Tensor:
-    """True where a block's row sees a context position or a row of its own block: [B, 1, A * 8, T + A * 8]."""
+def _mask(blocks: Blocks, lane_rows: Tensor, window: int) -> Tensor:
+    """True where a block's row sees a token of its text or a row of its own block: [B, 1, A * 8, T + A * 8]."""
     batch, count, size = blocks.positions.shape
-    rows = blocks.positions.flatten(1)[..., None]
+    context = torch.arange(lane_rows.shape[1], device=lane_rows.device)
+    positions = blocks.positions.flatten(1)[..., None]
     anchors = blocks.anchors.repeat_interleave(size, 1)[..., None]
-    seen = (context < anchors) & (rows - context < window)
+    text = lane_rows.gather(1, blocks.anchors).repeat_interleave(size, 1)[..., None]
+    seen = (context < anchors) & (positions - context < window) & (lane_rows[:, None] == text)
     own = torch.arange(count, device=context.device).repeat_interleave(size)
     same = (own[:, None] == own).expand(batch, -1, -1)
     return torch.cat((seen, same), -1)[:, None]
@@ -142,28 +148,32 @@ class DraftTrainer:
         self.optimiser = Optimiser(leaves, schedule.rate)
         self.generator = torch.Generator(target.embedding.device).manual_seed(seed)
         self.step = 0
+        self._replay = Replay(self._update)
 
     def run(self, batches: Iterable[Batch], report: Callable[[int, Tensor], None]) -> None:
         for batch in batches:
             if self.step >= self.schedule.steps:
                 return
-            report(self.step, self._update(batch))
+            self.optimiser.factor.fill_(rate_factor(self.step, self.schedule))
+            blocks = choose_blocks(batch, self.anchors, self.config.block_size, self.generator)
+            loss = self._replay(batch.ids, batch.rows, *(getattr(blocks, field.name) for field in fields(Blocks)))
+            report(self.step, loss.clone())
             self.step += 1
 
-    def _update(self, batch: Batch) -> Tensor:
-        blocks = choose_blocks(batch, self.anchors, self.config.block_size, self.generator)
-        aux, goal = self._teach(batch, blocks)
+    def _update(self, ids: Tensor, lane_rows: Tensor, *parts: Tensor) -> Tensor:
+        blocks = Blocks(*parts)
+        aux, goal = self._teach(ids, lane_rows, blocks)
         drafter = assemble_drafter(self.config, self.leaves, self.target, self.target.embedding.dtype)
-        loss = draft_loss(drafter, self.target, block_hidden(drafter, aux, blocks), blocks, goal)
+        loss = draft_loss(drafter, self.target, block_hidden(drafter, aux, blocks, lane_rows), blocks, goal)
         loss.backward()
-        self.optimiser.step(rate_factor(self.step, self.schedule))
+        self.optimiser.step()
         return loss.detach()
 
     @torch.no_grad()
-    def _teach(self, batch: Batch, blocks: Blocks) -> tuple[Tensor, Tensor]:
+    def _teach(self, ids: Tensor, lane_rows: Tensor, blocks: Blocks) -> tuple[Tensor, Tensor]:
         """The target's aux states, and its distributions at the positions before each masked row's."""
-        output = self.target.sequence(batch.ids)
+        output = self.target.sequence(ids, PackedStep(self.target.rotary, lane_rows))
         assert output.aux is not None, "the target was assembled without aux layers"
-        row = torch.arange(len(batch.ids), device=batch.ids.device)[:, None, None]
-        before = (blocks.positions[..., 1:] - 1).clamp(max=batch.ids.shape[1] - 1)
-        return output.aux, logits_of(self.target, output.hidden[row, before]).softmax(-1)
+        lane = torch.arange(len(ids), device=ids.device)[:, None, None]
+        before = (blocks.positions[..., 1:] - 1).clamp(max=ids.shape[1] - 1)
+        return output.aux, logits_of(self.target, output.hidden[lane, before]).softmax(-1)

@@ -1,4 +1,4 @@
-"""Shapes and training lengths of the two shipped checkpoints. Knows configurations, no tensors."""
+"""Shapes and training lengths: the shipped checkpoint, and a small one for trials on a CPU. Knows no tensors."""
 
 from __future__ import annotations
 
@@ -33,34 +33,38 @@ class Shape:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One training run: `tokens_per_step` is a bound on rows times length; rates are Adam's peak rates."""
+    """One training run: `lanes` of the preset's `max_length` tokens a step; rates are Adam's peak rates."""
 
     steps: int
-    tokens_per_step: int
+    lanes: int
     rate: float
     warm_up: int
 
 
 @dataclass(frozen=True)
 class Preset:
+    """`kinds` are taught and measured, `drills` only taught; `anchors` are drafted blocks a lane."""
+
     shape: Shape
     kinds: tuple[str, ...]
+    drills: tuple[str, ...]
     max_length: int
     target: Schedule
     draft: Schedule
     anchors: int
 
 
-FIRST = Preset(
+TRIAL = Preset(
     shape=Shape(
         vocab_size=640, hidden=64, intermediate=160, num_layers=4, heads=4, kv_heads=4, head_dim=16,
         linear_key_heads=4, linear_value_heads=4, linear_head_dim=16, capacity=2048,
         draft_layers=1, draft_intermediate=128, draft_window=256, aux_layers=(0, 2), conv_group=16, selector_rank=16,
     ),
     kinds=("gsm8k",),
+    drills=(),
     max_length=256,
-    target=Schedule(steps=400, tokens_per_step=3072, rate=6e-3, warm_up=20),
-    draft=Schedule(steps=200, tokens_per_step=2048, rate=4e-3, warm_up=10),
+    target=Schedule(steps=400, lanes=12, rate=6e-3, warm_up=20),
+    draft=Schedule(steps=200, lanes=8, rate=4e-3, warm_up=10),
     anchors=24,
 )  # fmt: skip
 
@@ -71,13 +75,14 @@ NANO = Preset(
         draft_layers=2, draft_intermediate=384, draft_window=512, aux_layers=(1, 3, 6), conv_group=16, selector_rank=32,
     ),
     kinds=("gsm8k", "math500", "humaneval", "mbpp", "livecodebench", "structured"),
+    drills=("copying", "sums"),
     max_length=512,
-    target=Schedule(steps=6000, tokens_per_step=24576, rate=3e-3, warm_up=80),
-    draft=Schedule(steps=3000, tokens_per_step=24576, rate=3e-3, warm_up=80),
-    anchors=32,
+    target=Schedule(steps=7000, lanes=64, rate=3e-3, warm_up=100),
+    draft=Schedule(steps=2200, lanes=64, rate=3e-3, warm_up=100),
+    anchors=48,
 )  # fmt: skip
 
-PRESETS = {"first": FIRST, "nano": NANO}
+PRESETS = {"trial": TRIAL, "nano": NANO}
 
 
 def target_config(shape: Shape, eos_ids: list[int], pad_id: int) -> dict[str, Any]:

@@ -33,11 +33,10 @@ from runtime.training.text import Batch, RowSource, batches, texts
 
 _VOCABULARY_TEXTS = 20000
 _ROWS_PER_SHARD = 4096
-_SAVE_EVERY = 500
-_TARGET_SHARE = 0.7
-_REPORT_EVERY = 50
+_SAVE_EVERY = 2000
+_REPORT_EVERY = 200
 
-Shard = list[tuple[np.ndarray, np.ndarray]]
+Shard = list[tuple[np.ndarray, ...]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,6 @@ class Job:
     workers: int
     seed: int
     steps_scale: float
-    minutes: float | None = None
 
 
 def train_checkpoint(job: Job) -> None:
@@ -81,7 +79,7 @@ def _train_target(job: Job, tokenizer: Tokenizer) -> Leaves:
     device = torch.device(job.device)
     leaves = initial_leaves(target_shapes(config), config.num_hidden_layers, True, job.seed, device)
     trainer = TargetTrainer(config, leaves, _scaled(job.preset.target, job), _compute_type(device))
-    _train("target", job, trainer, tokenizer, _TARGET_SHARE)
+    _train("target", job, trainer, tokenizer)
     return leaves
 
 
@@ -94,27 +92,24 @@ def _train_drafter(job: Job, tokenizer: Tokenizer, target_leaves: Leaves) -> Lea
     leaves = initial_leaves(draft_shapes(config), config.num_hidden_layers, False, job.seed + 1, device)
     schedule = _scaled(job.preset.draft, job)
     trainer = DraftTrainer(config, leaves, target, schedule, job.preset.anchors, job.seed)
-    _train("drafter", job, trainer, tokenizer, 1 - _TARGET_SHARE)
+    _train("drafter", job, trainer, tokenizer)
     return leaves
 
 
-def _train(name: str, job: Job, trainer: Any, tokenizer: Tokenizer, share: float) -> None:
-    """Run `trainer` to the end of its schedule, from where its saved state stopped; `share` of the job's minutes."""
+def _train(name: str, job: Job, trainer: Any, tokenizer: Tokenizer) -> None:
+    """Run `trainer` to the end of its schedule, from where its saved state stopped."""
     state = job.work / f"{name}.pt"
     if state.exists():
         _resume(trainer, torch.load(state, map_location=job.device, weights_only=True))
     watch = _Watch(name, trainer)
-    fit = None if job.minutes is None else _Fit(trainer, 60 * job.minutes * share)
 
     def report(step: int, loss: Tensor) -> None:
         watch(step, loss)
-        if fit is not None:
-            fit(step)
         if (step + 1) % _SAVE_EVERY == 0:
             _save(trainer, state)
 
     seed = job.seed * 7919 + trainer.step + (0 if name == "target" else 1 << 20)
-    trainer.run(_batch_stream(job, tokenizer, trainer.schedule.tokens_per_step, seed), report)
+    trainer.run(_batch_stream(job, tokenizer, trainer.schedule.lanes, seed), report)
     _save(trainer, state)
     watch.close()
 
@@ -143,16 +138,19 @@ def _resume(trainer: Any, state: dict[str, Any]) -> None:
     trainer.schedule = replace(trainer.schedule, steps=state["steps"])
 
 
-def _batch_stream(job: Job, tokenizer: Tokenizer, tokens_per_step: int, seed: int) -> Iterator[Batch]:
+def _batch_stream(job: Job, tokenizer: Tokenizer, num_lanes: int, seed: int) -> Iterator[Batch]:
     """Endless batches on the device. With workers, shards of them are made ahead in other processes."""
-    device = torch.device(job.device)
-    for shard in _shards(job, tokenizer, tokens_per_step, seed):
-        for ids, targets in shard:
-            yield Batch(torch.from_numpy(ids).long(), torch.from_numpy(targets).long()).to(device)
+    for shard in _shards(job, tokenizer, num_lanes, seed):
+        for parts in shard:
+            yield Batch(*(_moved(torch.from_numpy(part), job.device).long() for part in parts))
 
 
-def _shards(job: Job, tokenizer: Tokenizer, tokens_per_step: int, seed: int) -> Iterator[Shard]:
-    make = partial(_shard, job.preset, tokenizer.to_str(), tokens_per_step)
+def _moved(part: Tensor, device: str) -> Tensor:
+    return part if device == "cpu" else part.pin_memory().to(device, non_blocking=True)
+
+
+def _shards(job: Job, tokenizer: Tokenizer, num_lanes: int, seed: int) -> Iterator[Shard]:
+    make = partial(_shard, job.preset, tokenizer.to_str(), num_lanes)
     seeds = (seed * 100_003 + index for index in range(1 << 40))
     if not job.workers:
         yield from map(make, seeds)
@@ -164,14 +162,14 @@ def _shards(job: Job, tokenizer: Tokenizer, tokens_per_step: int, seed: int) -> 
             yield pending.popleft().get()
 
 
-def _shard(preset: Preset, tokenizer_json: str, tokens_per_step: int, seed: int) -> Shard:
+def _shard(preset: Preset, tokenizer_json: str, num_lanes: int, seed: int) -> Shard:
     """Some thousand exercises as batches of 16-bit ids: they cross a pipe."""
-    training, _ = split(all_templates(preset.kinds))
+    training, _ = split(all_templates((*preset.kinds, *preset.drills)))
     tokenizer = Tokenizer.from_str(tokenizer_json)
     rows = RowSource(training, tokenizer, preset.max_length, seed).take(_ROWS_PER_SHARD)
     pad_id = tokenizer.token_to_id(vocabulary.END_OF_TEXT)
-    made = batches(rows, tokens_per_step, pad_id, seed)
-    return [(batch.ids.short().numpy(), batch.targets.short().numpy()) for batch in made]
+    made = batches(rows, num_lanes, preset.max_length, pad_id, seed)
+    return [tuple(part.short().numpy() for part in (batch.ids, batch.targets, batch.rows)) for batch in made]
 
 
 def _write_checkpoint(job: Job, tokenizer: Tokenizer, target: Leaves, drafter: Leaves) -> None:
@@ -222,28 +220,6 @@ def _scaled(schedule: Schedule, job: Job) -> Schedule:
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-
-
-class _Fit:
-    """Measures some early steps and shortens the schedule to what fits; warm-up is longer than the measurement."""
-
-    FIRST, LAST = 30, 70
-
-    def __init__(self, trainer: Any, seconds: float) -> None:
-        self._trainer, self._seconds, self._began = trainer, seconds, 0.0
-
-    def __call__(self, step: int) -> None:
-        if step not in (self.FIRST, self.LAST):
-            return
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        if step == self.FIRST:
-            self._began = time.monotonic()
-            return
-        per_step = (time.monotonic() - self._began) / (self.LAST - self.FIRST)
-        steps = min(self._trainer.schedule.steps, int(self._seconds / per_step))
-        self._trainer.schedule = replace(self._trainer.schedule, steps=steps)
-        print(f"{1000 * per_step:.0f} ms per step: {steps} steps", flush=True)
 
 
 class _Watch:

@@ -12,35 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.training.arithmetic import NAMES
+from runtime.training import words
 from runtime.training.exercise import Exercise, Template
 
 KIND = "structured"
 
-CITIES = (
-    "Berlin",
-    "Lisbon",
-    "Vienna",
-    "Prague",
-    "Madrid",
-    "Dublin",
-    "Athens",
-    "Warsaw",
-    "Helsinki",
-    "Bern",
-    "Tokyo",
-    "Cairo",
-    "Lima",
-    "Boston",
-    "Delhi",
-    "Kyoto",
-)
 COLOURS = ("red", "blue", "green", "yellow", "white", "black", "brown", "grey")
 ITEMS = ("chair", "table", "lamp", "sofa", "shelf", "carpet", "mirror", "clock")
 ROOMS = ("bathroom", "bedroom", "office", "hall", "cellar", "living room", "garage", "kitchen")
 JOBS = ("teacher", "nurse", "baker", "pilot", "lawyer", "painter", "doctor", "farmer")
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-TITLES = ("The Long River", "Winter Light", "Stone Garden", "A Quiet House", "North Wind", "The Last Train")
+TITLES = (
+    ("The", "A", "One", "My"),
+    ("Long", "Quiet", "Last", "Green", "Cold", "Second", "Hidden", "Old"),
+    ("River", "Garden", "House", "Train", "Winter", "Letter", "Island", "Road"),
+)
+VERBS = ("set", "get", "find", "make", "plan", "send", "call", "open", "update", "request", "start", "add")
 UNITS = ("celsius", "fahrenheit")
 
 
@@ -53,17 +40,17 @@ def _time(rng: random.Random) -> str:
 
 
 _DRAWS: Mapping[str, Callable[[random.Random], Any]] = {
-    "name": lambda rng: rng.choice(NAMES),
-    "customer": lambda rng: rng.choice(NAMES),
-    "author": lambda rng: rng.choice(NAMES),
-    "city": lambda rng: rng.choice(CITIES),
-    "to": lambda rng: rng.choice(CITIES),
+    "name": words.name,
+    "customer": words.name,
+    "author": words.name,
+    "city": words.city,
+    "to": words.city,
     "colour": lambda rng: rng.choice(COLOURS),
     "item": lambda rng: rng.choice(ITEMS),
     "room": lambda rng: rng.choice(ROOMS),
     "job": lambda rng: rng.choice(JOBS),
     "day": lambda rng: rng.choice(DAYS),
-    "title": lambda rng: rng.choice(TITLES),
+    "title": lambda rng: " ".join(map(rng.choice, TITLES)),
     "unit": lambda rng: rng.choice(UNITS),
     "date": _date,
     "delivery": _date,
@@ -132,9 +119,9 @@ class Tool:
     requests: tuple[str, ...]
     both: str
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self, called: str) -> dict[str, Any]:
         parameters = {name: _parameter(name) for name in (*self.required, *self.optional)}
-        described = {"name": self.name, "description": self.description}
+        described = {"name": called, "description": self.description}
         body = {"type": "object", "properties": parameters, "required": list(self.required)}
         return {"type": "function", "function": {**described, "parameters": body}}
 
@@ -166,7 +153,8 @@ def templates() -> list[Template]:
     for tool in TOOLS:
         for r, request in enumerate(tool.requests):
             found.append(_template(f"one/{tool.name}-{r}/0", _poser(_one_call, tool, request), 5.0))
-        found.append(_template(f"both/{tool.name}/0", _poser(_two_calls, tool), 8.0))
+            found.append(_template(f"after/{tool.name}-{r}/0", _poser(_two_calls, tool, request), 3.0))
+        found.append(_template(f"both/{tool.name}/0", _poser(_two_calls, tool, None), 8.0))
     return found
 
 
@@ -205,22 +193,27 @@ def _document(rng: random.Random, wording: str) -> Exercise:
 
 def _one_call(rng: random.Random, tool: Tool, request: str) -> Exercise:
     values = _values(rng, tool.required)
-    return _calling(tool, request.format(**values), [values])
+    return _calling(rng, tool, request.format(**values), [values])
 
 
-def _two_calls(rng: random.Random, tool: Tool) -> Exercise:
+def _two_calls(rng: random.Random, tool: Tool, request: str | None) -> Exercise:
+    """Asked for in one sentence, or by two requests, one after the other."""
     first, second = _values(rng, tool.required), _values(rng, tool.required)
-    question = tool.both.format(**first, **{f"{name}2": value for name, value in second.items()})
-    return _calling(tool, question, [first, second])
+    if request is None:
+        question = tool.both.format(**first, **{f"{name}2": value for name, value in second.items()})
+    else:
+        question = f"{request.format(**first)} {request.format(**second)}"
+    return _calling(rng, tool, question, [first, second])
 
 
-def _calling(tool: Tool, question: str, arguments: Sequence[Mapping[str, Any]]) -> Exercise:
-    calls = [(tool.name, values) for values in arguments]
+def _calling(rng: random.Random, tool: Tool, question: str, arguments: Sequence[Mapping[str, Any]]) -> Exercise:
+    """Half of the tools go by another name, which has to be read off the prompt."""
+    called = tool.name if rng.random() < 0.5 else f"{rng.choice(VERBS)}_{words.invented(rng)}"
+    calls = [(called, values) for values in arguments]
     count = "one call" if len(calls) == 1 else "two calls"
     stated = "\n".join(_stated(values) for values in arguments)
-    return Exercise(
-        question, f"I use {tool.name} with {count}.\n{stated}", "", calls, tools=[tool.schema()], calls=calls
-    )
+    thinking = f"I use {called} with {count}.\n{stated}"
+    return Exercise(question, thinking, "", calls, tools=[tool.schema(called)], calls=calls)
 
 
 def _stated(values: Mapping[str, Any]) -> str:

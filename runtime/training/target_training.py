@@ -19,7 +19,9 @@ from runtime.models.target import Target
 from runtime.models.weights import Shapes
 from runtime.operators import Operators
 from runtime.training.optimiser import Optimiser
+from runtime.training.packed import PackedStep
 from runtime.training.presets import Schedule
+from runtime.training.replay import Replay
 from runtime.training.text import IGNORED, Batch
 
 Leaves = dict[str, Tensor]
@@ -78,10 +80,9 @@ def assemble(
 
 
 def target_loss(model: Target, batch: Batch) -> Tensor:
-    """Mean cross-entropy over counted tokens; only their rows go through the head."""
-    hidden = model.sequence(batch.ids).hidden
-    counted = batch.targets != IGNORED
-    return F.cross_entropy(logits_of(model, hidden[counted]), batch.targets[counted])
+    """Mean cross-entropy over counted tokens."""
+    hidden = model.sequence(batch.ids, PackedStep(model.rotary, batch.rows)).hidden
+    return F.cross_entropy(logits_of(model, hidden).flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED)
 
 
 def logits_of(model: Target, hidden: Tensor) -> Tensor:
@@ -96,16 +97,18 @@ class TargetTrainer:
         self.config, self.leaves, self.schedule, self.dtype = config, leaves, schedule, dtype
         self.optimiser = Optimiser(leaves, schedule.rate)
         self.step = 0
+        self._replay = Replay(self._update)
 
     def run(self, batches: Iterable[Batch], report: Report) -> None:
         for batch in batches:
             if self.step >= self.schedule.steps:
                 return
-            report(self.step, self._update(batch))
+            self.optimiser.factor.fill_(rate_factor(self.step, self.schedule))
+            report(self.step, self._replay(batch.ids, batch.targets, batch.rows).clone())
             self.step += 1
 
-    def _update(self, batch: Batch) -> Tensor:
-        loss = target_loss(assemble(self.config, self.leaves, self.dtype), batch)
+    def _update(self, ids: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+        loss = target_loss(assemble(self.config, self.leaves, self.dtype), Batch(ids, targets, rows))
         loss.backward()
-        self.optimiser.step(rate_factor(self.step, self.schedule))
+        self.optimiser.step()
         return loss.detach()

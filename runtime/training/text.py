@@ -1,6 +1,7 @@
 """Exercises to training rows: chat text through the model's own template, token ids, and which of them count.
 
-Only what the assistant says is learnt, its end of turn included. Rows of similar length share a batch. Knows no model.
+Only what the assistant says is learnt, its end of turn included. Rows are laid end to end in lanes of one length, so
+that every batch has the same shape; a token sees its own row alone. Knows no model.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from runtime.training import vocabulary
 from runtime.training.exercise import Exercise, Pool, Template
 
 IGNORED = -100
+NO_ROW = -1
 _SKIP_THINKING = 0.1
 
 
@@ -32,13 +34,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Batch:
-    """`ids` [B, T] padded at the end; `targets` [B, T] is the next token where it counts, IGNORED elsewhere."""
+    """Lanes [B, T]: `ids`; `targets` is the next token where it counts, IGNORED elsewhere; `rows` numbers the rows of a
+    lane from 0, with NO_ROW where it is padded."""
 
     ids: Tensor
     targets: Tensor
-
-    def to(self, device: torch.device) -> Batch:
-        return Batch(self.ids.to(device, non_blocking=True), self.targets.to(device, non_blocking=True))
+    rows: Tensor
 
 
 def prompt_text(template: ChatTemplate, exercise: Exercise, thinking: bool) -> str:
@@ -90,23 +91,34 @@ class RowSource:
         return ids
 
 
-def batches(rows: Sequence[Row], tokens_per_step: int, pad_id: int, seed: int) -> list[Batch]:
-    """Every row once, in batches of rows of like length, shuffled; B * T stays within `tokens_per_step`."""
-    groups: list[list[Row]] = [[]]
-    for row in sorted(rows, key=lambda row: len(row.ids)):
-        if groups[-1] and (len(groups[-1]) + 1) * len(row.ids) > tokens_per_step:
-            groups.append([])
-        groups[-1].append(row)
-    random.Random(seed).shuffle(groups)
-    return [_collate(group, pad_id) for group in groups if group]
+def lanes(rows: Sequence[Row], length: int) -> list[list[Row]]:
+    """Rows into lanes of at most `length` tokens: the longest first, each into the fullest lane that has room."""
+    room: list[list[list[Row]]] = [[] for _ in range(length + 1)]  # lanes by the tokens that still fit
+    for row in sorted(rows, key=lambda row: -len(row.ids)):
+        size = len(row.ids)
+        free = next((free for free in range(size, length + 1) if room[free]), length)
+        lane = room[free].pop() if room[free] else []
+        lane.append(row)
+        room[free - size].append(lane)
+    return [lane for same in room for lane in same]
 
 
-def _collate(rows: Sequence[Row], pad_id: int) -> Batch:
-    length = max(len(row.ids) for row in rows)
-    ids = torch.full((len(rows), length), pad_id)
-    targets = torch.full((len(rows), length), IGNORED)
-    for index, row in enumerate(rows):
-        tokens = torch.tensor(row.ids)
-        ids[index, : len(tokens)] = tokens
-        targets[index, row.start - 1 : len(tokens) - 1] = tokens[row.start :]
-    return Batch(ids, targets)
+def batches(rows: Sequence[Row], size: int, length: int, pad_id: int, seed: int) -> list[Batch]:
+    """Shuffled batches [size, length]; lanes that fill no batch are left out."""
+    packed = lanes(rows, length)
+    random.Random(seed).shuffle(packed)
+    whole = len(packed) // size * size
+    return [collate(packed[i : i + size], length, pad_id) for i in range(0, whole, size)]
+
+
+def collate(packed: Sequence[list[Row]], length: int, pad_id: int) -> Batch:
+    ids = torch.full((len(packed), length), pad_id)
+    targets, rows = torch.full_like(ids, IGNORED), torch.full_like(ids, NO_ROW)
+    for index, lane in enumerate(packed):
+        begin = 0
+        for number, row in enumerate(lane):
+            end, tokens = begin + len(row.ids), torch.tensor(row.ids)
+            ids[index, begin:end], rows[index, begin:end] = tokens, number
+            targets[index, begin + row.start - 1 : end - 1] = tokens[row.start :]
+            begin = end
+    return Batch(ids, targets, rows)

@@ -24,8 +24,9 @@ from runtime.training.code import code_of
 from runtime.training.draft_training import block_hidden, choose_blocks
 from runtime.training.exercise import Pool, split
 from runtime.training.optimiser import orthogonal
+from runtime.training.packed import PackedStep
 from runtime.training.run import Job, train_checkpoint
-from runtime.training.text import IGNORED, Batch, Row, batches, reply_text
+from runtime.training.text import IGNORED, Row, batches, collate, lanes, reply_text
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = presets.NANO.kinds
@@ -41,10 +42,10 @@ def test_held_out_problems_are_never_trained_on() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", (*KINDS, *presets.NANO.drills))
 def test_worked_answers_are_right_by_their_own_check(kind: str) -> None:
     rng = random.Random(kind)
-    for template in (t for t in all_templates(KINDS) if t.kind == kind):
+    for template in all_templates((kind,)):
         if kind in NOT_RUN and rng.random() > 0.05:
             continue
         exercise = template.pose(rng)
@@ -77,35 +78,76 @@ def test_no_prompt_of_the_embedded_corpus_is_drawn() -> None:
         assert not any(text in question for text in known if text[:20] in question)
 
 
-def test_every_row_is_in_one_batch_and_only_the_reply_counts() -> None:
-    rng = random.Random(0)
-    rows = [Row([rng.randrange(9, 99) for _ in range(rng.randint(4, 40))], 3) for _ in range(60)]
-    made = batches(rows, 200, 0, seed=1)
-    assert sum(len(batch.ids) for batch in made) == 60 and all(batch.ids.numel() <= 200 for batch in made)
-    assert sum(int((batch.targets != IGNORED).sum()) for batch in made) == sum(len(row.ids) - 3 for row in rows)
-    for batch in made:
-        counted = batch.targets[:, :-1] != IGNORED
-        assert torch.equal(batch.targets[:, :-1][counted], batch.ids[:, 1:][counted])
+def rows_of(rng: random.Random, count: int) -> list[Row]:
+    return [Row([rng.randrange(9, 99) for _ in range(rng.randint(14, 40))], 10) for _ in range(count)]
 
 
-def test_blocks_together_are_blocks_one_by_one() -> None:
-    """The batched forward that trains the drafter, against the one that serves, with a window that cuts."""
+def test_rows_lie_whole_in_lanes_and_only_replies_count() -> None:
+    rows = rows_of(random.Random(0), 60)
+    packed = lanes(rows, 80)
+    assert sorted(id(row) for lane in packed for row in lane) == sorted(map(id, rows))
+    assert all(sum(len(row.ids) for row in lane) <= 80 for lane in packed)
+    assert len(packed) <= 1.15 * sum(len(row.ids) for row in rows) / 80
+    (batch,) = batches(rows, len(packed), 80, 0, seed=1)
+    assert batch.ids.shape == (len(packed), 80)
+    assert int((batch.targets != IGNORED).sum()) == sum(len(row.ids) - row.start for row in rows)
+    counted = batch.targets[:, :-1] != IGNORED
+    assert torch.equal(batch.targets[:, :-1][counted], batch.ids[:, 1:][counted])
+    assert torch.equal(batch.rows[:, :-1][counted], batch.rows[:, 1:][counted])
+    assert len(batches(rows, 7, 80, 0, seed=1)) == len(packed) // 7
+
+
+def small_pair(aux: bool) -> tuple[Target, DraftConfig, Drafter]:
+    """A random target and drafter with a window that cuts."""
     shape = replace(presets.NANO.shape, hidden=32, intermediate=48, num_layers=4, aux_layers=(0, 2), draft_window=12)
     target_config = TargetConfig.from_hf(presets.target_config(shape, [1], 2))
     config = DraftConfig.from_hf(presets.draft_config(shape, 3))
-    operators = Operators(Routes())
-    target = Target(target_config, random_weights(target_shapes(target_config), 1), operators, config.target_layer_ids)
-    drafter = Drafter(config, random_weights(draft_shapes(config), 2), target.embedding, target.head, operators)
-    ids = torch.randint(9, 99, (2, 40), generator=torch.Generator().manual_seed(0))
-    targets = torch.full_like(ids, IGNORED)
-    targets[:, 9:39] = ids[:, 10:40]
-    blocks = choose_blocks(Batch(ids, targets), 5, 8, torch.Generator().manual_seed(1))
-    assert int(blocks.anchors.min()) >= 10
-    aux = target.sequence(ids).aux
-    together = block_hidden(drafter, aux, blocks)
-    for row in range(2):
-        alone = drafter.blocks(aux[row], blocks.anchors[row], blocks.anchor_ids[row])
-        torch.testing.assert_close(together[row], alone, rtol=1e-4, atol=1e-4)
+    operators, layers = Operators(Routes()), config.target_layer_ids if aux else ()
+    target = Target(target_config, random_weights(target_shapes(target_config), 1), operators, layers)
+    weights = random_weights(draft_shapes(config), 2)
+    return target, config, Drafter(config, weights, target.embedding, target.head, operators)
+
+
+def test_rows_in_a_lane_do_not_see_each_other() -> None:
+    """States of packed rows, against each row's own sequence, as it is served."""
+    target, _, _ = small_pair(aux=False)
+    rows = rows_of(random.Random(2), 12)
+    packed = lanes(rows, 90)
+    batch = collate(packed, 90, 0)
+    together = target.sequence(batch.ids, PackedStep(target.rotary, batch.rows)).hidden
+    for index, lane in enumerate(packed):
+        for number, row in enumerate(lane):
+            alone = target.sequence(torch.tensor([row.ids])).hidden[0]
+            torch.testing.assert_close(together[index][batch.rows[index] == number], alone, rtol=1e-4, atol=1e-4)
+
+
+def test_blocks_together_are_blocks_one_by_one() -> None:
+    """The batched forward that trains the drafter on lanes, against the one that serves."""
+    target, _, drafter = small_pair(aux=True)
+    packed = lanes(rows_of(random.Random(3), 6), 90)
+    batch = collate(packed, 90, 0)
+    blocks = choose_blocks(batch, 5, 8, torch.Generator().manual_seed(1))
+    aux = target.sequence(batch.ids, PackedStep(target.rotary, batch.rows)).aux
+    assert aux is not None
+    together = block_hidden(drafter, aux, blocks, batch.rows)
+    for index, lane in enumerate(packed):
+        for number in range(len(lane)):
+            mine = batch.rows[index, blocks.anchors[index]] == number
+            own = batch.rows[index] == number
+            anchors = blocks.anchors[index][mine] - int(own.nonzero()[0])
+            alone = drafter.blocks(aux[index][own], anchors, blocks.anchor_ids[index][mine])
+            torch.testing.assert_close(together[index][mine], alone, rtol=1e-4, atol=1e-4)
+
+
+def test_blocks_aim_at_their_own_answer_alone() -> None:
+    packed = lanes(rows_of(random.Random(4), 40), 90)
+    batch = collate(packed, 90, 0)
+    blocks = choose_blocks(batch, 30, 8, torch.Generator().manual_seed(1))
+    lane = torch.arange(len(packed))[:, None, None]
+    inside = blocks.positions.clamp(max=89)
+    row_of_anchor = batch.rows.gather(1, blocks.anchors)[..., None]
+    assert torch.equal(batch.rows[lane, inside][..., 1:][blocks.valid], row_of_anchor.expand(-1, -1, 7)[blocks.valid])
+    assert 0.3 < float(blocks.valid.float().mean()) < 1
 
 
 def test_muon_moves_singular_values_towards_one() -> None:
@@ -136,8 +178,8 @@ def small() -> presets.Preset:
     shape = replace(
         presets.NANO.shape, vocab_size=400, hidden=32, intermediate=48, num_layers=4, aux_layers=(0, 2), draft_layers=1
     )
-    schedule = presets.Schedule(steps=3, tokens_per_step=600, rate=1e-3, warm_up=1)
-    return replace(presets.NANO, shape=shape, kinds=("gsm8k",), target=schedule, draft=schedule, anchors=3)
+    schedule = presets.Schedule(steps=3, lanes=2, rate=1e-3, warm_up=1)
+    return replace(presets.NANO, shape=shape, kinds=("gsm8k",), drills=(), target=schedule, draft=schedule, anchors=3)
 
 
 def test_the_reply_ends_the_turn_and_calls_follow_the_answer() -> None:
