@@ -21,24 +21,17 @@ from campaigns.errors import UsageError
 LIMITS = {"cpu_s": 12.0, "wall_s": 300.0}
 METHOD_LIMITS = {"cpu_s": 60.0, "wall_s": 300.0}
 
-# Answers take these names for granted, since the official runner provides them; builtins come last and win.
-PRELUDE = """import bisect, collections, copy, datetime, functools, heapq, itertools, json, math, operator, random, re
-import statistics, string, sys
-from bisect import *
-from collections import *
-from copy import *
-from functools import *
-from heapq import *
-from itertools import *
-from math import *
-from random import *
-from re import *
-from string import *
-from typing import *
-from builtins import *
-inf = float("inf")
-sys.setrecursionlimit(50_000)
-"""
+# Answers take names for granted that the official runner provides: all public ones of these modules, in this order, so
+# that later ones win, and the modules themselves.
+_MODULES = (
+    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
+    *("itertools", "functools", "operator", "io", "sys", "json"),
+)
+PRELUDE = (
+    "".join(f"from {name} import *\n" for name in (*_MODULES, "builtins", "typing"))
+    + f"import {', '.join(_MODULES)}\n"
+    + "sys.setrecursionlimit(50_000)\nsys.set_int_max_str_digits(50_000)\n"
+)
 # Tuples count as lists. The official runner compares exactly and so refuses 7/6 where 1.16667 is wanted and the
 # problem accepts 1e-5; numbers with a fraction are compared as such problems say.
 SAME = """def _same(out, exp):

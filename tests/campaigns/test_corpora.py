@@ -386,6 +386,8 @@ def test_functional_results_are_compared_as_the_problems_say(given: Any, wanted:
         ("class Solution:\n    def twice(self, x: List[int]) -> List[int]:\n        return [2 * n for n in x]\n", True),
         ("def twice(x):\n    return tuple(2 * n for n in x)\n", True),
         ("def twice(x):\n    return x\n", False),
+        ("def twice(x):\n    return [mul(n, 2) for n in x if n < maxsize and mean([n]) == n and StringIO]\n", True),
+        ("def twice(x):\n    return [int(str(2 * n * 10**9999)[:1]) for n in x]\n", True),
     ],
 )
 def test_methods_and_plain_functions_are_called_as_the_official_runner_does(
