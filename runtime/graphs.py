@@ -1,8 +1,9 @@
-"""CUDA graphs of a round's two big pieces, so that the host's launches do not hide what the device takes.
+"""CUDA graphs of a round's pieces, so that the host's launches do not hide what the device takes.
 
 A piece is a function of device tensors that reads everything else (memory, tables, lengths) at fixed addresses. Its
 first call runs eagerly (libraries build and load), its second is captured, every later one is replayed. Graphs belong
-to the schedules that were enabled at capture. Knows no model; off the GPU, and under an observer, pieces just run.
+to the schedules that were enabled at capture and to the shapes of their inputs; when there are many, further pieces run
+as they are. Knows no model; off the GPU, and under an observer, pieces just run.
 """
 
 from collections.abc import Callable, Hashable
@@ -15,6 +16,7 @@ from torch import Tensor
 from runtime.operators import Operators, Runs
 
 Piece = Callable[..., Any]
+MOST = 64  # Each keeps memory of its own: clients with ever new settings must not fill the device.
 
 
 @dataclass
@@ -40,11 +42,14 @@ class Graphs:
     def run(self, key: Hashable, piece: Piece, *inputs: Tensor) -> Any:
         if not self.enabled or self.operators.observer is not None:
             return piece(*inputs)
-        key = (key, frozenset(self.operators.routes.enabled.items()))
-        if key not in self._warm:
-            self._warm.add(key)
-            return piece(*inputs)
+        shapes = tuple(value.shape for value in inputs)
+        key = (key, shapes, frozenset(self.operators.routes.enabled.items()))
         if key not in self._captured:
+            if len(self._captured) >= MOST:
+                return piece(*inputs)
+            if key not in self._warm:
+                self._warm.add(key)
+                return piece(*inputs)
             self._captured[key] = self._capture(piece, inputs)
         return self._replay(self._captured[key], inputs)
 

@@ -5,10 +5,8 @@ accepted. Knows no HTTP, no text, no stopping rule.
 """
 
 import time
-from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +16,7 @@ from runtime import draft, lookup
 from runtime.acceptance import Proposal, accept
 from runtime.cache import DraftCache
 from runtime.clock import PhaseClock
-from runtime.graphs import Graphs, Piece
+from runtime.graphs import Graphs
 from runtime.models.drafter import Drafter
 from runtime.models.steps import Memory, PrefillStep, VerifyStep
 from runtime.models.target import Target
@@ -115,7 +113,7 @@ class Decoder:
         draws = draft.Draws.of(generation.sampling, generation.bonus_position, self.device)
         piece = partial(self._draft, drafts, draws.greedy)
         inputs = (anchor, draws.seed, draws.start, draws.temperature)
-        proposal = self._run(("draft", draws.greedy), drafts + 1, piece, *inputs)
+        proposal = self.graphs.run(("draft", draws.greedy, drafts), piece, *inputs)
         if generation.speculation == "lookup":
             return lookup.augment(proposal, generation.tokens)
         return proposal
@@ -128,13 +126,7 @@ class Decoder:
         start = torch.tensor([generation.bonus_position], device=self.device)
         early = generation.drafts and self.context_pipeline
         piece = partial(self._verify, state, early)
-        return self._run(("verify", state.line, early), len(ids), piece, ids, start)
-
-    def _run(self, key: Hashable, rows: int, piece: Piece, *inputs: Tensor) -> Any:
-        """Whole blocks and undrafted rows as graphs; the few narrow blocks near capacity as they are."""
-        if rows in (1, self.drafter.config.block_size if self.drafter else 1):
-            return self.graphs.run((key, rows), piece, *inputs)
-        return piece(*inputs)
+        return self.graphs.run(("verify", state.line, early), piece, ids, start)
 
     def _draft(
         self, drafts: int, greedy: bool, anchor: Tensor, seed: Tensor, start: Tensor, temperature: Tensor
@@ -155,11 +147,21 @@ class Decoder:
         """How many drafts the target accepts, and the tokens that follow from `logits` [R, V]: those and one more."""
         if generation.gate is not None:
             logits = self.vocabulary.masked(logits, _allowed(generation.gate, proposal))
-        accepted, tokens, cut_tie = self._judge(logits, self._law(logits, generation.sampling), generation, proposal)
+        params, key = generation.sampling, generation.seed_and_start(self.device)
+        proposal = proposal or _nothing(key[0])
+        inputs = (logits, proposal.tokens, proposal.ids, proposal.q, *key)
+        piece = partial(self._sample, params)
+        accepted, tokens, cut_tie = _outcome(self.graphs.run(("sample", replace(params, seed=0)), piece, *inputs))
         if cut_tie:
-            law = distribution(self.vocabulary.whole(logits), generation.sampling)
-            accepted, tokens, _ = self._judge(logits, law, generation, proposal)
+            law = distribution(self.vocabulary.whole(logits), params)
+            accepted, tokens, _ = _outcome(self._judge(logits, law, proposal, *key))
         return accepted, tokens
+
+    def _sample(
+        self, params: SamplingParams, logits: Tensor, tokens: Tensor, ids: Tensor, q: Tensor, *key: Tensor
+    ) -> Tensor:
+        """A piece of one sampling rule: the drafts (`tokens`, `ids`, `q`) judged by `logits` under noise of `key`."""
+        return self._judge(logits, self._law(logits, params), Proposal(tokens, ids, q), *key)
 
     def _law(self, logits: Tensor, params: SamplingParams) -> Distribution:
         """From the top k and the probe behind it, or from whole rows where sampling needs them."""
@@ -181,25 +183,24 @@ class Decoder:
         values, ids = self.vocabulary.best(logits, k)
         return Candidates(values[:, :k], ids[:, :k])
 
-    def _judge(
-        self, logits: Tensor, target: Distribution, generation: Generation, proposal: Proposal | None
-    ) -> tuple[int, list[int], bool]:
-        """Draw, and read the outcome in one transfer: the host waits for the device here."""
-        seed, start = generation.seed_and_start(self.device)
-        target = Distribution(target.ids[None], target.p[None], target.cut_tie)
-        verdict = accept(target, proposal or _nothing(seed), seed, start)
-        flags = torch.stack((self.vocabulary.broken(logits), target.cut_tie)).long()
-        drafts = proposal.tokens[0] if proposal is not None else seed[:0]
-        broken, cut_tie, accepted, token, *drafted = torch.cat(
-            (flags, verdict.accepted, verdict.token, drafts)
-        ).tolist()
-        if broken:
-            raise bad_logits()
-        return accepted, [*drafted[:accepted], token], bool(cut_tie)
+    def _judge(self, logits: Tensor, law: Distribution, proposal: Proposal, seed: Tensor, start: Tensor) -> Tensor:
+        """What `_outcome` reads, in one tensor: flags, the accepted count, the token behind, the drafts."""
+        law = Distribution(law.ids[None], law.p[None], law.cut_tie)
+        verdict = accept(law, proposal, seed, start)
+        flags = torch.stack((self.vocabulary.broken(logits), law.cut_tie)).long()
+        return torch.cat((flags, verdict.accepted, verdict.token, proposal.tokens[0]))
 
 
 def _positions(like: Tensor, start: int, length: int) -> Tensor:
     return torch.arange(start, start + length, device=like.device)
+
+
+def _outcome(judged: Tensor) -> tuple[int, list[int], bool]:
+    """How many drafts were accepted, the tokens that leave, and whether a tie was cut. The host waits here."""
+    broken, cut_tie, accepted, token, *drafted = judged.tolist()
+    if broken:
+        raise bad_logits()
+    return accepted, [*drafted[:accepted], token], bool(cut_tie)
 
 
 def _nothing(seed: Tensor) -> Proposal:

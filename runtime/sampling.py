@@ -97,4 +97,4 @@ def _top_k(values: Tensor, k: int, complete: bool) -> tuple[Tensor, Tensor]:
 def _weights(scaled: Tensor) -> Tensor:
     """exp(x - max) per row, with infinities: the largest value has weight 1 even where it is +inf."""
     top = scaled[..., :1]
-    return torch.where(scaled == top, 0.0, scaled - top).exp()
+    return (scaled - top).masked_fill(scaled == top, 0.0).exp()

@@ -1,0 +1,62 @@
+"""Graphs without a GPU: pieces may depend on their inputs and on memory at fixed addresses, and on nothing else."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from runtime.graphs import Captured, Graphs, Piece
+from runtime.sampling import SamplingParams
+
+
+@dataclass
+class Replayed(Graphs):
+    """Graphs of any device: a replay runs the captured piece once more, on the buffers of its capture."""
+
+    def _capture(self, piece: Piece, inputs: tuple[torch.Tensor, ...]) -> Captured:
+        static = tuple(value.clone() for value in inputs)
+        with self.operators.recording() as runs:
+            outputs = piece(*static)
+        captured = Captured(None, static, outputs, runs)
+        captured.graph = SimpleNamespace(replay=lambda: self._again(piece, captured))
+        return captured
+
+    def _again(self, piece: Piece, captured: Captured) -> None:
+        if captured.replays:
+            routes, counted = self.operators.routes, dict(self.operators.routes._hits)
+            captured.outputs = piece(*captured.inputs)
+            routes._hits.clear()
+            routes._hits.update(counted)
+
+
+@pytest.mark.parametrize("speculation", ("dflash", "lookup", "none"))
+def test_pieces_depend_on_their_inputs_alone(make: Any, speculation: str) -> None:
+    """What a graph would have captured of the first requests answers the later ones: other seeds, lengths, settings."""
+    runs = []
+    for graphs in (False, True):
+        engine, tokens = make.engine(cuda_graphs=False, max_model_len=110), []
+        if graphs:
+            engine.decoder.graphs = Replayed(engine.decoder.operators, enabled=True)
+        for seed, length in enumerate((30, 9, 101, 64, 1, 100)):
+            sampling = SamplingParams(temperature=seed % 3 * 0.5, seed=seed, top_k=5 if seed % 2 else 0, top_p=0.9)
+            prompt, limit = make.prompt_of(length, seed), min(40, 110 - length)
+            answer = make.answer(engine, prompt, sampling=sampling, max_tokens=limit, speculation=speculation)
+            tokens.append(answer.tokens)
+        runs.append((tokens, engine.routes.counters()))
+    keys = {key[0][0] for key in engine.decoder.graphs._captured}
+    assert keys == ({"verify", "sample"} if speculation == "none" else {"draft", "verify", "sample"})
+    assert runs[0] == runs[1]
+
+
+def test_no_more_graphs_are_kept_than_their_number_allows(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.graphs.MOST", 3)
+    engine = make.engine(cuda_graphs=False)
+    engine.decoder.graphs = Replayed(engine.decoder.operators, enabled=True)
+    plain = make.engine(cuda_graphs=False)
+    for seed in range(4):
+        asked = {"sampling": SamplingParams(temperature=1 + seed / 8, seed=seed), "max_tokens": 12}
+        prompt = make.prompt_of(9, seed)
+        assert make.answer(engine, prompt, **asked).tokens == make.answer(plain, prompt, **asked).tokens
+    assert len(engine.decoder.graphs._captured) == 3
