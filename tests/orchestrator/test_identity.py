@@ -53,6 +53,14 @@ def test_missing_weights_are_a_usage_error_that_names_the_folder(tmp_path: Path)
         checkpoint_hashes(tmp_path)
 
 
+def test_declared_weights_are_hashed_as_their_declaration(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "random_weights.json").write_text('{"seed": 1, "format": "dense"}')
+    first = checkpoint_hashes(tmp_path)["weights_sha256"]
+    (tmp_path / "random_weights.json").write_text('{"seed": 2, "format": "dense"}')
+    assert checkpoint_hashes(tmp_path)["weights_sha256"] != first
+
+
 def test_both_values_are_shown_and_silence_is_no_contradiction() -> None:
     expected = {"weights_sha256": "aa", "source_sha256": "cc"}
     assert mismatches(expected, {"weights_sha256": "bb", "source_sha256": "cc"}) == [
