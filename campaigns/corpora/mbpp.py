@@ -20,6 +20,7 @@ from campaigns.errors import UsageError
 
 TEST_SPLIT = range(11, 511)
 UNUSABLE_PLUS = {
+    255: "EvalPlus's inputs for this task ask for results of hundreds of megabytes",
     599: "the EvalPlus reference of this task sums ranges up to 1e8 for minutes",
     793: "EvalPlus has no further input for this task",
 }
