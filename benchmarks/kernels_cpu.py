@@ -22,7 +22,7 @@ from kernels import bench
 from kernels.cases import attention, gated, gdn, projection, selection
 from kernels.cases.trial import Case
 from kernels.operators import operator
-from runtime.sampling import Distribution, SamplingParams, distribution
+from runtime.sampling import Distribution, SamplingParams, distribution, shortlisted
 
 ROWS = 8
 
@@ -96,7 +96,7 @@ def fallback(vocab: int, k: int, repeats: int) -> dict[str, float | int]:
     tied[3, :2] = run(plain, k).values[3, k - 1]  # the cut at k now splits a tie in row 3
 
     def sample(logits: torch.Tensor) -> Distribution:
-        found = distribution(logits, params, run(logits, k))
+        found = shortlisted(*run(logits, k), params, vocab)
         return distribution(logits, params) if bool(found.cut_tie) else found
 
     assert [sample(logits).ids.shape[-1] for logits in (plain, tied)] == [k + 1, vocab]
