@@ -171,7 +171,7 @@ def _limit(limits: dict[str, Any]) -> None:
         (resource.RLIMIT_FSIZE, limits["file_bytes"]),
         (resource.RLIMIT_NPROC, limits["processes"]),
         (resource.RLIMIT_NOFILE, limits["open_files"]),
-        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CORE, 1),  # with 0 a crash still reaches a core handler of the host that reads a pipe
     ):
         resource.setrlimit(name, (value, value))
 
