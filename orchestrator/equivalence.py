@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from campaigns.scorers.answer import Equal
+from orchestrator.process import die_with_parent
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 20.0
@@ -62,7 +63,7 @@ class EquivalenceWorker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            preexec_fn=_limit_memory,
+            preexec_fn=_confine,
         )
 
     def _end(self) -> None:
@@ -72,5 +73,6 @@ class EquivalenceWorker:
             process.communicate()
 
 
-def _limit_memory() -> None:
+def _confine() -> None:
+    die_with_parent()  # a worker that hangs reads no end of its input
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

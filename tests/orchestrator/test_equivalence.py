@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+
 from campaigns.scorers.answer import Equal
-from orchestrator.equivalence import EquivalenceWorker
+from orchestrator.equivalence import ROOT, EquivalenceWorker
+from orchestrator.sandbox import _is_alive, descendants
 
 
 def test_answers_hangs_and_deaths() -> None:
@@ -22,3 +27,24 @@ def test_answers_hangs_and_deaths() -> None:
         assert worker("3", "6/2") is Equal.YES
         last = worker._process
     assert last is not None and last.poll() is not None, "nothing is left behind"
+
+
+def test_a_worker_that_hangs_dies_with_its_owner() -> None:
+    script = (
+        "from orchestrator.equivalence import EquivalenceWorker\n"
+        "with EquivalenceWorker(600) as worker:\n"
+        "    worker('1', '1')\n"
+        "    print('ready', flush=True)\n"
+        "    worker('1', '10^{10^{10}}')\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None and owner.stdout.readline() == "ready\n"
+        (worker,) = descendants(owner.pid)
+        time.sleep(0.5)
+        assert _is_alive(worker), "it has an answer that takes for ever"
+        owner.kill()
+    deadline = time.monotonic() + 60
+    while _is_alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _is_alive(worker)
