@@ -8,7 +8,9 @@ import io
 import json
 import pickle
 import random
+import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -380,6 +382,16 @@ def test_functional_results_are_compared_as_the_problems_say(given: Any, wanted:
     assert names["_same"](given, wanted) is same
 
 
+@pytest.fixture
+def _own_limits() -> Iterator[None]:
+    """The prelude of LiveCodeBench's programs raises limits of the interpreter that runs it."""
+    before = sys.getrecursionlimit(), sys.get_int_max_str_digits()
+    yield
+    sys.setrecursionlimit(before[0])
+    sys.set_int_max_str_digits(before[1])
+
+
+@pytest.mark.usefixtures("_own_limits")
 @pytest.mark.parametrize(
     ("source", "passes"),
     [
