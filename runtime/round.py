@@ -152,6 +152,7 @@ class Decoder:
         inputs = (logits, proposal.tokens, proposal.ids, proposal.q, *key)
         piece = partial(self._sample, params)
         accepted, tokens, cut_tie = _outcome(self.graphs.run(("sample", replace(params, seed=0)), piece, *inputs))
+        self.vocabulary.gathered += int(not self._shortlists(params)) + int(cut_tie)
         if cut_tie:
             law = distribution(self.vocabulary.whole(logits), params)
             accepted, tokens, _ = _outcome(self._judge(logits, law, proposal, *key))
@@ -165,10 +166,13 @@ class Decoder:
 
     def _law(self, logits: Tensor, params: SamplingParams) -> Distribution:
         """From the top k and the probe behind it, or from whole rows where sampling needs them."""
-        k = 1 if params.greedy else params.top_k
-        if not 0 < k < self.vocabulary.size:
+        if not self._shortlists(params):
             return distribution(self.vocabulary.whole(logits), params)
+        k = 1 if params.greedy else params.top_k
         return shortlisted(*self.vocabulary.best(logits, k), params, self.vocabulary.size)
+
+    def _shortlists(self, params: SamplingParams) -> bool:
+        return params.greedy or 0 < params.top_k < self.vocabulary.size
 
     def context(self, aux: Tensor, positions: Tensor) -> Context:
         """Context keys and values of all rows, per layer of the drafter."""

@@ -3,7 +3,7 @@
 On one rank the logits [R, V] are whole. Sharded over ranks, each holds the columns of its own part of the vocabulary,
 [R, V / ranks], and the parts are equal and in the order of the ids. Only candidates travel: every rank sends its own
 best k and the probe behind them, and all merge them alike. Whole rows travel where a sampler cannot do without: a cut
-that splits a tie, or no top-k at all. `gathered` counts those. Knows no laws and no requests.
+that splits a tie, or no top-k at all. Knows no laws and no requests.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class Vocabulary:
 
     def __init__(self, size: int, operators: Operators) -> None:
         self.size, self._operators = size, operators
+        self.gathered = 0
+        """How often whole rows were asked for. The decoder counts: a replayed graph runs none of this code."""
 
     def best(self, logits: Tensor, k: int) -> Candidates:
         """The first k + 1 of each row in dense tie order, with global ids; all of them where there are no more."""
@@ -63,7 +65,6 @@ class ShardedVocabulary(Vocabulary):
         super().__init__(size, operators)
         self._group, self._width = group, size // group.size
         self._first = group.rank * self._width
-        self.gathered = 0
 
     def best(self, logits: Tensor, k: int) -> Candidates:
         own = self._own(logits, k)
@@ -77,7 +78,6 @@ class ShardedVocabulary(Vocabulary):
         return Candidates(values[:, : k + 1].contiguous(), ids.gather(-1, places[:, : k + 1]))
 
     def whole(self, logits: Tensor) -> Tensor:
-        self.gathered += 1
         return torch.cat(self._group.gather(logits), -1)
 
     def masked(self, logits: Tensor, allowed: Tensor) -> Tensor:

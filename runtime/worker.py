@@ -88,7 +88,6 @@ def _load(options: argparse.Namespace, channel: Channel) -> Worker:
             dtype=options.dtype,
             kv_cache_dtype=options.kv_cache_dtype,
             keep_nvfp4=options.keep_nvfp4,
-            cuda_graphs=options.world_size == 1,  # collectives inside a captured graph are not in use
             rank=options.rank,
             world_size=options.world_size,
             rendezvous=options.rendezvous,
