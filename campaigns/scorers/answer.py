@@ -14,6 +14,7 @@ from campaigns.scorers.verdict import Answer, Judged, Verdict
 
 # a sign behind a digit, letter or bracket is an operator or a hyphen: "pages 5-10"
 _NUMBER = re.compile(r"(?:(?<![\w)\]}])[-+])?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?|\.\d+)")
+_SPACES = ("\\,", "\\;", "\\:", "\\!")
 _MINUS = str.maketrans("\u2212", "-")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
 
@@ -45,11 +46,21 @@ def final_answer(text: str) -> str | None:
     """The last boxed expression that is closed and not empty, else the last number; None when there is neither."""
     text, partners = text.translate(_MINUS), _braces(text)
     starts = [match.end() for match in _BOXED.finditer(text) if match.end() in partners]
-    boxed = [content for start in starts if (content := text[start + 1 : partners[start]].strip())]
+    boxed = [content for start in starts if (content := _trimmed(text[start + 1 : partners[start]]))]
     if boxed:
         return boxed[-1]
     numbers = _NUMBER.findall(text)
     return numbers[-1].replace(",", "") if numbers else None
+
+
+def _trimmed(text: str) -> str:
+    """Without spaces, those of LaTeX too, and without the full stop of the sentence."""
+    before = None
+    while text != before:
+        before, text = text, text.strip().rstrip(".")
+        for space in _SPACES:
+            text = text.removeprefix(space).removesuffix(space)
+    return text
 
 
 def _braces(text: str) -> dict[int, int]:
