@@ -97,11 +97,12 @@ class DraftCache:
     def store(self, first: int, keep: int, rows: list[tuple[Tensor, Tensor]]) -> None:
         """Store the first `keep` rows of each layer's (k, v) [T, Hkv, D], at positions `first`, `first + 1`, …"""
         assert first == self.length, f"context K/V starts at {first}, the cache ends at {self.length}"
+        positions = torch.arange(first, first + keep, device=self.device_length.device)
+        slots = {ring: positions[max(0, keep - ring) :] % ring for ring in self.rings}
         for ring, keys, values, (k, v) in zip(self.rings, self.k, self.v, rows, strict=True):
-            begin = max(0, keep - ring)
-            slots = torch.arange(first + begin, first + keep, device=keys.device) % ring
-            keys.index_copy_(0, slots, k[begin:keep].to(keys.dtype))
-            values.index_copy_(0, slots, v[begin:keep].to(values.dtype))
+            begin = keep - len(slots[ring])
+            keys.index_copy_(0, slots[ring], k[begin:keep].to(keys.dtype))
+            values.index_copy_(0, slots[ring], v[begin:keep].to(values.dtype))
         self._end(first + keep)
 
     def visible(self) -> list[tuple[Tensor, Tensor, Tensor]]:

@@ -29,10 +29,9 @@ class Draws:
     greedy: bool
 
     @classmethod
-    def of(cls, params: SamplingParams, start: int, device: torch.device) -> "Draws":
-        seed, position = torch.tensor([[noise.signed(params.seed)], [start]], device=device)
-        temperature = torch.tensor([params.temperature], dtype=torch.float64, device=device)
-        return cls(seed, position, temperature, params.greedy)
+    def of(cls, params: SamplingParams, seed: Tensor, start: Tensor) -> "Draws":
+        temperature = torch.full((1,), params.temperature, dtype=torch.float64, device=seed.device)
+        return cls(seed, start, temperature, params.greedy)
 
 
 def lattice(drafter: Drafter, hidden: Tensor, unary: Tensor, candidates: Tensor, anchor_id: Tensor) -> Tensor:

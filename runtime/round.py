@@ -109,10 +109,10 @@ class Decoder:
 
     def propose(self, generation: Generation, drafts: int) -> Proposal:
         """`drafts` tokens behind the bonus, each with the law it was drawn from."""
-        anchor = torch.tensor(generation.tokens[-1:], device=self.device)
-        draws = draft.Draws.of(generation.sampling, generation.bonus_position, self.device)
+        bonus = generation.bonus(self.device)
+        draws = draft.Draws.of(generation.sampling, bonus.seed, bonus.position)
         piece = partial(self._draft, drafts, draws.greedy)
-        inputs = (anchor, draws.seed, draws.start, draws.temperature)
+        inputs = (bonus.token, draws.seed, draws.start, draws.temperature)
         proposal = self.graphs.run(("draft", draws.greedy, drafts), piece, *inputs)
         if generation.speculation == "lookup":
             return lookup.augment(proposal, generation.tokens)
@@ -120,13 +120,11 @@ class Decoder:
 
     def verify(self, generation: Generation, state: RequestState, proposal: Proposal | None) -> Verified:
         """The target over the bonus token and the drafts; writes K/V and one state per row."""
-        ids = torch.tensor(generation.tokens[-1:], device=self.device)
-        if proposal is not None:
-            ids = torch.cat((ids, proposal.tokens[0]))
-        start = torch.tensor([generation.bonus_position], device=self.device)
+        bonus = generation.bonus(self.device)
+        ids = bonus.token if proposal is None else torch.cat((bonus.token, proposal.tokens[0]))
         early = generation.drafts and self.context_pipeline
         piece = partial(self._verify, state, early)
-        return self.graphs.run(("verify", state.line, early), piece, ids, start)
+        return self.graphs.run(("verify", state.line, early), piece, ids, bonus.position)
 
     def _draft(
         self, drafts: int, greedy: bool, anchor: Tensor, seed: Tensor, start: Tensor, temperature: Tensor
@@ -147,8 +145,8 @@ class Decoder:
         """How many drafts the target accepts, and the tokens that follow from `logits` [R, V]: those and one more."""
         if generation.gate is not None:
             logits = self.vocabulary.masked(logits, _allowed(generation.gate, proposal))
-        params, key = generation.sampling, generation.seed_and_start(self.device)
-        proposal = proposal or _nothing(key[0])
+        params, bonus = generation.sampling, generation.bonus(self.device)
+        proposal, key = proposal or _nothing(bonus.seed), (bonus.seed, bonus.position)
         inputs = (logits, proposal.tokens, proposal.ids, proposal.q, *key)
         piece = partial(self._sample, params)
         accepted, tokens, cut_tie = _outcome(self.graphs.run(("sample", replace(params, seed=0)), piece, *inputs))

@@ -6,7 +6,7 @@ known, and its keys, values and state are not computed yet.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -87,6 +87,14 @@ class Finish:
     reason: str
 
 
+class Bonus(NamedTuple):
+    """The last token, its position and the request's noise key on the device, int64 [1] each."""
+
+    token: Tensor
+    position: Tensor
+    seed: Tensor
+
+
 class Generation:
     """Tokens of one request and why it ended (`finish`), if it did."""
 
@@ -100,6 +108,7 @@ class Generation:
         self.max_model_len = max_model_len
         self.eos_ids = frozenset(eos_ids if request.eos_ids is None else request.eos_ids)
         self.finish: str | None = None
+        self._bonus: tuple[int, Bonus] | None = None
 
     @property
     def bonus_position(self) -> int:
@@ -109,10 +118,12 @@ class Generation:
     def drafts(self) -> bool:
         return self.speculation != "none"
 
-    def seed_and_start(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The noise key and the bonus position, int64 [1] each: the first drawn token stands one behind `start`."""
-        seed = torch.tensor([signed(self.sampling.seed)], device=device)
-        return seed, torch.tensor([self.bonus_position], device=device)
+    def bonus(self, device: torch.device) -> Bonus:
+        """Copied once a round; the first drawn token stands one behind its position."""
+        if self._bonus is None or self._bonus[0] != self.bonus_position:
+            known = [self.tokens[-1], self.bonus_position, signed(self.sampling.seed)]
+            self._bonus = self.bonus_position, Bonus(*torch.tensor(known, device=device).split(1))
+        return self._bonus[1]
 
     def rows(self, block_size: int) -> int:
         """Rows of the next verification: a whole block, fewer near capacity, one (q1) at its end or undrafted.

@@ -70,6 +70,10 @@ def at(make: Any, position: int) -> Tensor:
     return torch.tensor([position], device=make.device)
 
 
+def drawn(make: Any, params: SamplingParams, start: int) -> Draws:
+    return Draws.of(params, torch.tensor([params.seed], device=make.device), at(make, start))
+
+
 def filled(drafter: Drafter, aux: Tensor, length: int, pieces: int) -> DraftCache:
     """A context cache that got its `length` positions in pieces, each followed by rejected rows."""
     cache = DraftCache(drafter.config, 512, torch.float32, aux.device)
@@ -108,7 +112,7 @@ def test_proposals_and_probabilities_agree_with_dflash(
     unary, candidates = torch.sort(drafter.unary(hidden), dim=-1, descending=True, stable=True)
     unary, candidates = unary[:, :16], candidates[:, :16]
     scores = draft.lattice(drafter, hidden, unary, candidates, anchor_of(make))
-    greedy = draft.walk(scores, candidates, Draws.of(SamplingParams(temperature=0), length, make.device))
+    greedy = draft.walk(scores, candidates, drawn(make, SamplingParams(temperature=0), length))
     assert greedy.tokens[0].tolist() == expected["greedy"].tolist()
 
     # Follow the oracle's sampled path and compare the law at each of its steps, candidate by candidate.
@@ -129,7 +133,7 @@ def test_sampled_walk_returns_the_law_it_drew_from(make: Any, inputs: dict[str, 
     scores = draft.lattice(drafter, hidden, unary, candidates, anchor_of(make))
     law, seen = torch.softmax(scores.double() / 2, -1), set()
     for seed in range(40):
-        proposal = draft.walk(scores, candidates, Draws.of(SamplingParams(temperature=2, seed=seed), 40, make.device))
+        proposal = draft.walk(scores, candidates, drawn(make, SamplingParams(temperature=2, seed=seed), 40))
         place = 0
         for row, token in enumerate(proposal.tokens[0].tolist()):
             torch.testing.assert_close(proposal.q[0, row], law[row, place])
@@ -147,7 +151,7 @@ def test_draws_do_not_depend_on_where_the_block_began(make: Any, inputs: dict[st
     params = SamplingParams(temperature=1.5, seed=9)
 
     def walked(first: int, start: int) -> list[int]:
-        draws = Draws.of(params, start, make.device)
+        draws = drawn(make, params, start)
         return draft.walk(scores[first:], candidates[first:], draws).tokens[0].tolist()
 
     assert walked(0, 100)[3:] == walked(3, 103)
