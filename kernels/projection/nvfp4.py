@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -100,15 +101,22 @@ def unpack(packed: torch.Tensor) -> torch.Tensor:
 
 def decode(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """E2M1(code) times the scale of its group, [N, K] in the dtype of `scales`; a byte at a time, by table."""
-    import torch  # on first use, so that listing schedules does not load it
-
-    values = scales.new_tensor((*MAGNITUDES, *(-m for m in MAGNITUDES)))
-    # Both codes of a byte, the low one first, as one word of twice the width.
-    pairs = values.new_empty(16, 16, 2)
-    pairs[..., 0], pairs[..., 1] = values, values[:, None]
-    words = pairs.flatten().view(torch.int32 if scales.element_size() == 2 else torch.int64)
+    words = _words_of_bytes(scales.dtype, scales.device)
     groups = words[packed.int()].view(scales.dtype).unflatten(1, (-1, GROUP))
     return (groups * scales[..., None]).flatten(1)
+
+
+@cache
+def _words_of_bytes(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Both codes of each of the 256 bytes, the low one first, as one word of twice the width of `dtype`.
+
+    Kept: a captured graph must not copy it from the host.
+    """
+    import torch  # on first use, so that listing schedules does not load it
+
+    values = torch.tensor((*MAGNITUDES, *(-m for m in MAGNITUDES)), dtype=dtype, device=device)
+    pairs = torch.stack((values.expand(16, 16), values[:, None].expand(16, 16)), -1)
+    return pairs.flatten().view(torch.int32 if dtype.itemsize == 2 else torch.int64)
 
 
 def nearest_codes(values: torch.Tensor) -> torch.Tensor:
