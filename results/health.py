@@ -57,6 +57,8 @@ def missing_notes(
 ) -> tuple[str, ...]:
     """One sentence for everything that the server, the host or the plan did not provide."""
     counted = measured[measured.admissible]
+    told = [life.startup.identity.get("made_weights") for life in lives]
+    made = {weights["sha256"] for weights in told if weights}
     lacks = sorted({name for life in lives for name in life.startup.identity.get("lacks", ())})
     checks = (
         (bool(lacks), f"the server offers no {', '.join(lacks)} (docs/adapters.md says what follows)"),
@@ -75,6 +77,7 @@ def missing_notes(
         (counted.median_sm_clock_mhz.isna().all(), "SM clocks were not sampled"),
         (not has_aa, "no comparable A/A campaign: the noise floor is the campaign's own half width or its resolution"),
         (bool(_odd(plan)), f"K = {plan['pairs']} is odd: the arms were not first equally often"),
+        (len(made) > 1, "startups made different random weights from one declaration: they do not measure one model"),
         (
             plan["startup_mode"] == "sequential",
             "the arms ran in separate server lives: pairs are matched by index only",

@@ -294,6 +294,25 @@ def test_sequential_lives_are_said_to_be_no_pairs_in_time(path):
     assert "pairs are matched by index only" in report(path)
 
 
+def test_weights_that_a_server_made_are_told_and_must_agree(path):
+    campaign(path)
+
+    def made(digest, startup):
+        told = json.dumps({"seed": 1, "format": "nvfp4", "sha256": digest})
+        with sqlite3.connect(path) as connection:
+            query = "UPDATE startup SET identity = json_set(identity, '$.made_weights', json(?)) WHERE startup >= ?"
+            connection.execute(query, (told, startup))
+        connection.close()
+
+    made("aa", 0)
+    text = report(path)
+    assert "random weights, seed 1, nvfp4: made `aa`: startups 1, 2, 3" in text
+    assert "different random weights" not in text
+    made("bb", 2)
+    text = report(path)
+    assert "made `aa`: startups 1, 2" in text and "made `bb`: startups 3" in text and "different random weights" in text
+
+
 def test_markdown_tables_are_well_formed(path):
     campaign(path, replace(PLAN, candidate=Arm("a|b")))
     for block in report(path).split("\n\n"):
