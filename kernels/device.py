@@ -34,10 +34,13 @@ def stream_of(tensor: torch.Tensor) -> int:
 
 
 def workspace(library: NativeLibrary, device: torch.device, *shape: int) -> torch.Tensor:
-    """Scratch bytes on `device`, as many as the library's `workspace_bytes` wants for `shape`."""
+    """Scratch bytes on `device`, as many as the library's `workspace_bytes` wants for `shape`.
+
+    Every shape has its own, even where sizes agree: counters of one mean nothing to another.
+    """
     size_bytes = library.entry("workspace_bytes", (c_int,) * len(shape))(*shape)
     assert size_bytes > 0, f"{library.name} wants a workspace of {size_bytes} bytes for {shape}"
-    return scratch(library.sha256, device, size_bytes)
+    return scratch(f"{library.sha256} {shape}", device, size_bytes)
 
 
 def scratch(owner: str, device: torch.device, size_bytes: int) -> torch.Tensor:

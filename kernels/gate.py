@@ -3,8 +3,8 @@
 Four gates, one JSON line per check, each with the sha256 of the library it speaks about:
 
     contract      bytes or bound, FP64 error, guard bytes, untouched state, graph replay    (kernels.checks)
-    hammer        thousands of launches without waiting, CUDA only                           (kernels.hammer)
-    sanitizer     memcheck, synccheck and racecheck, CUDA only                               (kernels.sanitizer)
+    hammer        thousands of launches without waiting, native CUDA only                    (kernels.hammer)
+    sanitizer     memcheck, synccheck and racecheck, native CUDA only                        (kernels.sanitizer)
     working-set   faster than its control over distinct layer buffers                        (kernels.bench)
 
 A check is `passed`, `failed`, or `held` where nothing could be shown. With `--jobs` the first three run in processes of
@@ -64,17 +64,17 @@ def check_lines(subject: Subject, options: argparse.Namespace) -> Iterator[Line]
         if not covered:
             told = f"none of {len(cases)} problems is taken by this schedule"
             yield line_of(subject, "contract", "covers", "", "held", told, {})
-    if "hammer" in options.gate and subject.device == "cuda":
+    if "hammer" in options.gate and subject.device == "cuda" and subject.schedule.build:
         for case in chosen(hammered_of(subject.op), options.cases):
             yield from lines_of(subject, "hammer", case, options.launches)
 
 
 def sanitized(subjects: Sequence[Subject], text: str) -> list[tuple[Subject, Case]]:
-    """The problems that the schedules of one operator take, the shortest of all schedules first."""
-    found = []
+    """The problems that the native schedules of one operator take."""
+    native, found = [subject for subject in subjects if subject.schedule.build], []
     for case in chosen(sanitized_of(subjects[0].op), text):
         problem = case.make("cuda").problem
-        found += [(subject, case) for subject in subjects if subject.schedule.guard(problem) is None]
+        found += [(subject, case) for subject in native if subject.schedule.guard(problem) is None]
     torch.cuda.empty_cache()
     return found
 
@@ -96,7 +96,11 @@ def working_set_line(subject: Subject, pairs: int) -> Line | None:
     work = bench.accepted(subject.op, subject.schedule, subject.device)
     if work is None:
         return None
-    found = bench.compare(*work, bench.control_of(subject.op, subject.schedule), subject.schedule, pairs)
+    try:
+        found = bench.compare(*work, bench.control_of(subject.op, subject.schedule), subject.schedule, pairs)
+    except RuntimeError as error:
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        return line_of(subject, "working-set", f"{work[1]}-layers", work[0].id, "held", told, {})
     span = f"{found.ratio:.3f} [{found.ratio_low:.3f}, {found.ratio_high:.3f}] of {found.control}"
     times = f"{found.candidate_ms:.3f} ms against {found.control_ms:.3f} ms"
     status, check = timed_status(found), f"{found.layers}-layers"
@@ -135,13 +139,13 @@ def check_all(subjects: Sequence[Subject], options: argparse.Namespace, sheet: S
             for line in check_lines(subject, options):
                 sheet.write(line)
     with Crew(options.jobs) as crew:
+        if options.jobs > 1:
+            crew.check(subjects, options)
         if "sanitizer" in options.gate and options.device == "cuda":
             for _, group in groupby(subjects, key=lambda subject: subject.op.name):
                 pairs = sanitized(list(group), options.cases)
                 for tool in sanitizer.TOOLS:
                     crew.take(sanitizer_lines, tool, pairs, options.limit_s)
-        if options.jobs > 1:
-            crew.check(subjects, options)
         for line in crew.lines():
             sheet.write(line)
 

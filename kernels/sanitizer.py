@@ -27,6 +27,7 @@ RACE_LENGTHS = (1025, 3297)
 BEGIN, END = "@ begin ", "@ end "
 SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
 NO_REPORT = ("SANITIZER", "SUMMARY", "Target application", "didn't terminate successfully")
+SECOND = "    and"  # begins the line of a race's other access
 # torch's own kernels fill the operands; checking them costs minutes and says nothing about the schedule.
 LEAVE_OUT = ("--kernel-name-exclude", "kernel_substring=at6native")
 
@@ -46,9 +47,14 @@ def find() -> str | None:
 
 
 def reports(lines: Sequence[str]) -> list[str]:
-    """What the tool reported in these lines: the first line of each report, without what it says about itself."""
-    told = [line.removeprefix("========= ").rstrip() for line in lines if line.startswith("========= ")]
-    return [line for line in told if line.strip() and line[0] != " " and not any(word in line for word in NO_REPORT)]
+    """What the tool reported in these lines: each report's accesses, without what it says about itself."""
+    told: list[str] = []
+    for line in (line.removeprefix("========= ").rstrip() for line in lines if line.startswith("========= ")):
+        if line.startswith(SECOND) and told:
+            told[-1] += line[len(SECOND) - len("and") - 1 :]
+        elif line.strip() and line[0] != " " and not any(word in line for word in NO_REPORT):
+            told.append(line)
+    return told
 
 
 def sections(output: str) -> dict[str, tuple[list[str], bool]]:

@@ -48,13 +48,14 @@ class SelectionTrial(Trial):
         return {"ids": want.ids}
 
 
-LONG_ROW = 10000
+MOST_RACED = 2048  # logits
 
 
 def case(rows: int, vocab: int, k: int, pad: int = 0, device: str = "cpu") -> Case:
     name = f"r{rows}-v{vocab}-k{k}" + (f"-pad{pad}" if pad else "")
-    # Long rows have a length, so that racecheck leaves them out.
-    return Case(name, partial(SelectionTrial, rows, vocab, k, pad), device, vocab if vocab > LONG_ROW else None)
+    # What has a length here is too long for racecheck, to which a cluster of blocks is a minute's work.
+    length = vocab if rows * vocab > MOST_RACED else None
+    return Case(name, partial(SelectionTrial, rows, vocab, k, pad), device, length)
 
 
 CPU = (
@@ -71,7 +72,7 @@ CUDA = (
     case(1, 248320, 20, device="cuda"),
     case(3, 62080, 64, pad=5, device="cuda"),
     case(8, 65, 63, device="cuda"),
-    case(2, 5003, 20, device="cuda"),
+    case(1, 1003, 20, device="cuda"),
 )
 CASES = CPU + CUDA
 SANITIZED = tuple(case for case in CUDA if "v124160" not in case.id)

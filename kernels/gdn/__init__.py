@@ -7,7 +7,7 @@ qkv, a and b may be slices of one wider projection (only their last axis is cont
 
 from __future__ import annotations
 
-from kernels.gdn import cpu, cuda, fused, reference, sequential
+from kernels.gdn import cpu, cuda, joint, reference, sequential
 from kernels.gdn.problem import Layer, Problem, State, problem_of
 from kernels.registry import Op
 
@@ -16,6 +16,6 @@ __all__ = ["OP", "Layer", "Problem", "State", "problem_of"]
 OP = Op(
     name="gdn",
     reference=reference.verify,
-    schedules=(sequential.SCHEDULE, cpu.BV8, cpu.BV2, cpu.BV32, *cuda.SCHEDULES, *fused.SCHEDULES),
+    schedules=(sequential.SCHEDULE, cpu.BV8, cpu.BV2, cpu.BV32, *cuda.SCHEDULES, *joint.SCHEDULES),
     default="sequential",
 )

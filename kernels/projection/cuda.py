@@ -67,8 +67,8 @@ def rows_runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
 
 
 def launch(spec: BuildSpec, x: torch.Tensor, units: torch.Tensor, n: int, global_scale: float, gated: bool,
-           blocks_per_sm: int) -> torch.Tensor:  # fmt: skip
-    """One streamed projection to `n` outputs (of a gated pair, `n` of each)."""
+           blocks_per_sm: int, overlapped: bool = True) -> torch.Tensor:  # fmt: skip
+    """One streamed projection to `n` outputs (of a gated pair, `n` of each); `overlapped` with the kernel before it."""
     x = aligned(x)
     y = x.new_empty(x.shape[0], n)
     library = native(spec, cuda_arch(x.device.index))
@@ -78,7 +78,8 @@ def launch(spec: BuildSpec, x: torch.Tensor, units: torch.Tensor, n: int, global
     operands = (units.data_ptr(), x.data_ptr(), y.data_ptr(), scratch.data_ptr())
     shape = (x.shape[0], n, row_blocks, k_units, x.stride(0), n)
     entry = library.entry("run", STREAM_ENTRY)
-    call(entry, *operands, *shape, 1.0 / global_scale, int(gated), 1, blocks, stream_of(x))
+    switches = (int(gated), int(overlapped))
+    call(entry, *operands, *shape, 1.0 / global_scale, *switches, blocks, stream_of(x))
     return y
 
 

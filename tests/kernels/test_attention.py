@@ -1,4 +1,4 @@
-"""Verify attention: each schedule's contract on every problem, E4M3 decoding, row independence, refusals."""
+"""Verify attention: E4M3 decoding, row independence, refusals."""
 
 from __future__ import annotations
 
@@ -10,37 +10,11 @@ import torch
 
 from kernels import checks
 from kernels.attention import OP, Problem, problem_of
-from kernels.cases.attention import CPU, CUDA, AttentionTrial, Shape
+from kernels.cases.attention import AttentionTrial, Shape
 from kernels.compare import first_difference
 from kernels.registry import select
 
 CPU_NATIVE = ("cpu-scalar", "cpu-grouped")
-
-ON_CPU = [schedule for schedule in OP.schedules if not (schedule.build and schedule.build.language == "cuda")]
-
-
-def name_of(value):
-    return getattr(value, "id", None) or getattr(value, "name", None) or str(value)
-
-
-@pytest.mark.parametrize("case", CPU, ids=name_of)
-@pytest.mark.parametrize("schedule", ON_CPU, ids=name_of)
-def test_contract(schedule, case):
-    trial = case.make("cpu")
-    if refusal := schedule.guard(trial.problem):
-        pytest.skip(refusal.reason)
-    assert [finding for finding in checks.findings(OP, schedule, trial) if not finding.passed] == []
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("case", CUDA, ids=name_of)
-@pytest.mark.parametrize("schedule", OP.schedules, ids=name_of)
-def test_contract_on_a_gpu(schedule, case):
-    trial = case.make("cuda")
-    if refusal := schedule.guard(trial.problem):
-        pytest.skip(refusal.reason)
-    assert [finding for finding in checks.findings(OP, schedule, trial) if not finding.passed] == []
 
 
 def test_reference_is_softmax_attention():

@@ -49,9 +49,13 @@ REFUSALS = [
     ("gdn", "bv16", {"conv_width": 3}, "3 taps"),
     ("gdn", "bv32", {"dtype": "float64"}, "qkv is float64"),
     ("gdn", "bv8", {"weight_dtype": "float64"}, "weights are float64"),
-    ("gdn", "fused-bv32", {"table_slots": 40}, "40 slots; at most 32"),
-    ("gdn", "fused-bv32", {"dtype": "float32", "weight_dtype": "float32"}, "qkv is float32"),
-    ("gdn", "fused-bv16", {"weight_dtype": "bfloat16"}, "weights are bfloat16; float16 or float32"),
+    ("gdn", "joint-bv16", {"table_slots": 16}, "16 slots; at most 8"),
+    ("gdn", "joint-bv16", {"dtype": "float32", "weight_dtype": "float32"}, "qkv is float32"),
+    ("gdn", "joint-bv16", {"weight_dtype": "bfloat16"}, "weights are bfloat16; float16 or float32"),
+    ("gdn", "joint-bv16", {"row_strides": (2593, 2593, 2593)}, "2593 elements apart; a multiple of 8"),
+    ("gdn", "shared-bv16", {"value_heads": 8}, "2 value heads a key head; only 3"),
+    ("gdn", "shared-bv16", {"table_slots": 7}, "7 slots; only 8"),
+    ("gdn", "shared-bv16", {"rows": 9}, "9 rows"),
     ("projection", "nvfp4-rows", {"weight_format": "dense"}, "weight format 'dense'"),
     ("projection", "nvfp4-rows", {"dtype": "bfloat16"}, "x is bfloat16"),
     ("projection", "nvfp4-rows", {"m": 9}, "9 rows"),
@@ -64,6 +68,9 @@ REFUSALS = [
     ("selection", "threshold", {"dtype": "bfloat16"}, "logits are bfloat16"),
     ("selection", "threshold", {"k": 100000}, "k = 100000"),
     ("selection", "threshold", {"vocab": 1 << 30}, "1073741824 logits"),
+    ("selection", "cluster", {"dtype": "bfloat16"}, "logits are bfloat16"),
+    ("selection", "cluster", {"k": 32}, "k = 32; 1 to 31"),
+    ("selection", "cluster", {"vocab": 262145}, "262145 logits; at most 262144"),
 ]
 CUDA = [(op, s) for op in OPERATORS for s in op.schedules if s.build and s.build.language == "cuda"]
 

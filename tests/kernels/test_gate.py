@@ -206,3 +206,22 @@ def test_a_comparison_alternates_and_checks(scanned):
     found = bench.compare(case, 2, op.schedule("sort"), op.schedule("cpu-scan"), 5)
     assert found.pairs == 5 and found.layers == 2 and found.rel_l2_to_control == 0.0
     assert found.ratio_low <= found.ratio <= found.ratio_high
+
+
+def test_a_race_is_told_with_both_accesses():
+    race = "========= Error: Race between Write at f+0x10\n=========     and Read at f+0x20 [4 hazards]\n"
+    output = f"{BEGIN}{race}{END}========= RACECHECK SUMMARY: 1 hazard displayed (1 error)\n"
+    message = sanitizer.judge(99, output, ["bv8 one"])["bv8 one"].message
+    assert message == "1 reported; first: Error: Race between Write at f+0x10 and Read at f+0x20 [4 hazards]"
+
+
+def test_a_working_set_that_cannot_run_is_held(scanned, monkeypatch):
+    op = operator("selection")
+    subject = gate.subject_of(op, op.schedule("cpu-scan"), "cpu")
+
+    def fails(*operands):
+        raise RuntimeError("Cannot copy between CPU and CUDA tensors during capture\nand more")
+
+    monkeypatch.setattr(bench, "compare", fails)
+    line = gate.working_set_line(subject, 3)
+    assert line.status == "held" and line.message.endswith("during capture")

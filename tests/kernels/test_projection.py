@@ -1,12 +1,11 @@
-"""The projection operator: each schedule's contract on every problem, thread and row independence, refusals."""
+"""The projection operator: thread and row independence, refusals."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from kernels import checks
-from kernels.cases.projection import CPU, CUDA, ProjectionTrial, weight_of
+from kernels.cases.projection import ProjectionTrial, weight_of
 from kernels.cases.trial import Draw
 from kernels.compare import first_difference
 from kernels.projection import OP, Problem, problem_of
@@ -14,32 +13,6 @@ from kernels.projection.nvfp4 import padded
 from kernels.registry import select
 
 ROW_INDEPENDENT = ("columns-32", "columns-128", "cpu-dot", "cpu-tile")
-
-ON_CPU = [schedule for schedule in OP.schedules if not (schedule.build and schedule.build.language == "cuda")]
-
-
-def name_of(value):
-    return getattr(value, "id", None) or getattr(value, "name", None) or str(value)
-
-
-@pytest.mark.parametrize("case", CPU, ids=name_of)
-@pytest.mark.parametrize("schedule", ON_CPU, ids=name_of)
-def test_contract(schedule, case):
-    trial = case.make("cpu")
-    if refusal := schedule.guard(trial.problem):
-        pytest.skip(refusal.reason)
-    assert [finding for finding in checks.findings(OP, schedule, trial) if not finding.passed] == []
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("case", CUDA, ids=name_of)
-@pytest.mark.parametrize("schedule", OP.schedules, ids=name_of)
-def test_contract_on_a_gpu(schedule, case):
-    trial = case.make("cuda")
-    if refusal := schedule.guard(trial.problem):
-        pytest.skip(refusal.reason)
-    assert [finding for finding in checks.findings(OP, schedule, trial) if not finding.passed] == []
 
 
 @pytest.fixture(params=[1, 2], ids=["1-thread", "2-threads"])

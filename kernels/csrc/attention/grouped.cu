@@ -21,6 +21,7 @@ constexpr int kD = 256, kColumns = 48, kTile = 64, kStages = 5, kConsumers = 256
 constexpr int kTileBytes = kTile * kD, kChunk = kColumns * 16;  // a chunk: 8 k of every column
 constexpr int kPartBytes = kTile / 8 * kChunk;
 constexpr float kNone = -1e30f, kSlack = 8.0f;
+constexpr int kLoaded = 4;  // named barrier of all threads: the producers have loaded everything
 
 struct Shared {
   uint8_t k[kStages][kTileBytes], v[kStages][kTileBytes];  // 16-byte pieces of a row permuted: see `load`
@@ -350,7 +351,7 @@ __device__ __forceinline__ void load_queries(const Operands& o, Shared& s, int h
 // The two warpgroups' results become the split's: each finishes half of the dims, for which it takes the other's share.
 __device__ __forceinline__ void finish(const Operands& o, Shared& s, const Place& at, int head, int split, int splits, bool only, Running& r) {
   publish(s, at, r);
-  sm90::named_barrier(3, kConsumers);  // the stages are free
+  sm90::named_barrier(kLoaded, kThreads);  // the stages are free
   const int thread = threadIdx.x & 127;
   float* given = reinterpret_cast<float*>(s.k) + at.group * 48 * 128;
 #pragma unroll
@@ -459,6 +460,10 @@ __global__ void __launch_bounds__(kThreads, 1) grouped(const __grid_constant__ O
   if (threadIdx.x >= kConsumers) {
     sm90::keep_registers<40>();
     load(o, s, head, begin, end, length.longest);
+    if (begin < end || active == 1) {
+      sm90::copies_wait_all();
+      sm90::named_arrive(kLoaded, kThreads);
+    }
   } else {
     sm90::take_registers<232>();
     if (begin < end || active == 1) {

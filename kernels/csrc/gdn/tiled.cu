@@ -9,20 +9,13 @@
 #include <stdint.h>
 
 #include "abi.h"
+#include "gdn.cuh"
 #include "sm90.cuh"
 
 namespace ENTRY(code) {  // named: nvcc gives an unnamed one another name in every build
 
-constexpr int kD = 128, kRows = 8, kTaps = 4, kChunk = 8;
-constexpr float kEpsilon = 1e-6f;
+using namespace gdn;
 
-enum Type { kFloat16 = 0, kBfloat16 = 1, kFloat32 = 2 };
-
-__device__ __forceinline__ float load(const void* from, int64_t at, int type) {
-  if (type == kFloat16) return __half2float(static_cast<const __half*>(from)[at]);
-  if (type == kBfloat16) return __bfloat162float(static_cast<const __nv_bfloat16*>(from)[at]);
-  return static_cast<const float*>(from)[at];
-}
 __device__ __forceinline__ void store(void* to, int64_t at, int type, float x) {
   if (type == kFloat16) static_cast<__half*>(to)[at] = __float2half_rn(x);
   else if (type == kBfloat16) static_cast<__nv_bfloat16*>(to)[at] = __float2bfloat16_rn(x);
@@ -32,18 +25,10 @@ __device__ __forceinline__ float rounded(float x, int type) {
   return type == kFloat16 ? __half2float(__float2half_rn(x)) : type == kBfloat16 ? __bfloat162float(__float2bfloat16_rn(x)) : x;
 }
 
-struct Operands {
-  const void *qkv, *a, *b, *conv_weight, *a_log, *dt_bias;
-  void *window, *out;
-  float *pool, *unit;  // unit [rows][channels]: q and k of length 1 (q / sqrt 128), v as convolved
-  const int *slot_table, *selector;
-  int rows, key_heads, value_heads, slots;
-  int64_t qkv_stride, a_stride, b_stride;
-  int type, weight_type, a_log_type, dt_bias_type;
-};
+// `unit` [rows][channels] FP32: q and k of length 1 (q / sqrt 128), v as convolved.
 
 // One head of q, k or v: a channel per thread.
-__global__ void __launch_bounds__(kD) convolve(const __grid_constant__ Operands o) {
+__global__ void __launch_bounds__(kD) convolve(const __grid_constant__ Operands o, float* unit) {
   __shared__ float part[kRows][kD / 32];
   sm90::wait_for_previous();
   sm90::launch_next();
@@ -76,22 +61,17 @@ __global__ void __launch_bounds__(kD) convolve(const __grid_constant__ Operands 
       if ((threadIdx.x & 31) == 0) part[r][threadIdx.x >> 5] = square;
     }
     __syncthreads();
-    const float scale = blockIdx.x < o.key_heads ? 0.08838834764831845f : 1.0f;  // 128^-1/2
+    const float scale = blockIdx.x < o.key_heads ? kRootOfKeys : 1.0f;
 #pragma unroll
     for (int r = 0; r < kRows; r++) y[r] = y[r] / sqrtf((part[r][0] + part[r][1]) + (part[r][2] + part[r][3]) + kEpsilon) * scale;
   }
 #pragma unroll
   for (int r = 0; r < kRows; r++)
-    if (r < o.rows) o.unit[static_cast<int64_t>(r) * channels + channel] = y[r];
+    if (r < o.rows) unit[static_cast<int64_t>(r) * channels + channel] = y[r];
 }
 
-__device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
-
-template <int kCount>
-struct alignas(4 * kCount) Columns { float x[kCount]; };
-
 template <int kColumns, int kLanes, int kChunks, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32) recur(const __grid_constant__ Operands o) {
+__global__ void __launch_bounds__(kWarps * 32) recur(const __grid_constant__ Operands o, const float* unit) {
   constexpr int kTile = kColumns * kLanes, kSlots = 32 / kLanes, kThreads = kWarps * 32;
   static_assert(kSlots * kChunks * kWarps * kChunk == kD, "chunks of 8 keys");
   __shared__ __align__(16) float q_s[kRows][kD], k_s[kRows][kD], v_s[kRows][kTile];
@@ -121,13 +101,13 @@ __global__ void __launch_bounds__(kWarps * 32) recur(const __grid_constant__ Ope
 #pragma unroll
   for (int i = 0; i < kQuads; i++) {
     const int r = (i * kThreads + threadIdx.x) / (kD / 4), at = (i * kThreads + threadIdx.x) % (kD / 4);
-    const float4* unit = reinterpret_cast<const float4*>(o.unit + static_cast<int64_t>(r) * channels + key_head * kD) + at;
-    if (r < o.rows) q_own[i] = __ldcg(unit), k_own[i] = __ldcg(unit + o.key_heads * (kD / 4));
+    const float4* q = reinterpret_cast<const float4*>(unit + static_cast<int64_t>(r) * channels + key_head * kD) + at;
+    if (r < o.rows) q_own[i] = __ldcg(q), k_own[i] = __ldcg(q + o.key_heads * (kD / 4));
   }
 #pragma unroll
   for (int i = 0; i < kSingles; i++) {
     const int r = (i * kThreads + threadIdx.x) / kTile, at = (i * kThreads + threadIdx.x) % kTile;
-    if (r < o.rows) v_own[i] = __ldcg(o.unit + static_cast<int64_t>(r) * channels + (2 * o.key_heads + head) * kD + tile + at);
+    if (r < o.rows) v_own[i] = __ldcg(unit + static_cast<int64_t>(r) * channels + (2 * o.key_heads + head) * kD + tile + at);
   }
 #pragma unroll
   for (int i = 0; i < kQuads; i++) {
@@ -206,34 +186,20 @@ EXPORT int64_t ENTRY(workspace_bytes)(int key_heads, int value_heads) { return s
 EXPORT int ENTRY(run)(const void* qkv, const void* a, const void* b, const void* conv_weight, const void* a_log, const void* dt_bias, void* window,
                       void* pool, const void* slot_table, const void* selector, void* out, void* workspace, const int64_t* strides,
                       const int* types, int rows, int key_heads, int value_heads, int slots, void* stream) {
-  Operands o{qkv, a, b, conv_weight, a_log, dt_bias, window, out, static_cast<float*>(pool), static_cast<float*>(workspace),
+  Operands o{qkv, a, b, conv_weight, a_log, dt_bias, window, out, static_cast<float*>(pool), nullptr,
              static_cast<const int*>(slot_table), static_cast<const int*>(selector), rows, key_heads, value_heads, slots,
              strides[0], strides[1], strides[2], types[0], types[1], types[2], types[3]};
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = 2 * key_heads + value_heads;
-  config.blockDim = kD;
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  cudaError_t error = cudaLaunchKernelEx(&config, convolve, o);
+  float* unit = static_cast<float*>(workspace);
+  const cudaError_t error = launch(convolve, dim3(2 * key_heads + value_heads), kD, 0, stream, o, unit);
   if (error != cudaSuccess) return error;
 #if GDN_TILE == 2
-  auto kernel = recur<1, 2, 1, 1>;
-  config.blockDim = 32;
+  constexpr auto kernel = recur<1, 2, 1, 1>;
 #elif GDN_TILE == 8
-  auto kernel = recur<4, 2, 1, 1>;
-  config.blockDim = 32;
+  constexpr auto kernel = recur<4, 2, 1, 1>;
 #elif GDN_TILE == 16
-  auto kernel = recur<4, 4, 2, 1>;
-  config.blockDim = 32;
+  constexpr auto kernel = recur<4, 4, 2, 1>;
 #else
-  auto kernel = recur<4, 8, 1, 4>;
-  config.blockDim = 128;
+  constexpr auto kernel = recur<4, 8, 1, 4>;
 #endif
-  config.gridDim = dim3(kD / GDN_TILE, value_heads);
-  error = cudaLaunchKernelEx(&config, kernel, o);
-  return error != cudaSuccess ? error : cudaGetLastError();
+  return launch(kernel, dim3(kD / GDN_TILE, value_heads), GDN_TILE == 32 ? 128 : 32, 0, stream, o, static_cast<const float*>(unit));
 }

@@ -49,9 +49,7 @@ __device__ __forceinline__ void load_floats(uint32_t from, float (&x)[8]) {
   x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w, x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
 }
 
-__device__ __forceinline__ void store_float4(uint32_t to, const float4& v) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
-}
+__device__ __forceinline__ void store_4(uint32_t to, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory"); }
 
 // --- copies into shared memory ---
 __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t size_bytes, uint64_t* barrier) {
@@ -70,6 +68,7 @@ __device__ __forceinline__ void copy(uint32_t to, const void* from) {
 __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>
 __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory"); }
+__device__ __forceinline__ void copies_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // One arrival at `barrier` once this thread's copies so far have landed.
 __device__ __forceinline__ void copies_arrive(uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(smem(barrier)) : "memory");
@@ -80,7 +79,7 @@ __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.
 __device__ __forceinline__ void named_barrier(int id, int threads) {
   asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-// Arrives without waiting, once this thread's loads so far have their values.
+// Arrives without waiting.
 __device__ __forceinline__ void named_arrive(int id, int threads) {
   asm volatile("barrier.cta.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -114,6 +113,12 @@ __device__ __forceinline__ bool arrive_last(unsigned int* counter, unsigned expe
   return last;
 }
 
+// What the second-level cache holds now.
+__device__ __forceinline__ uint32_t load_relaxed(const uint32_t* from) {
+  uint32_t v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
 // Takes sixteen bytes out of the second-level cache and leaves zeros in their place.
 __device__ __forceinline__ uint4 take(void* from) {
   uint4 v;

@@ -6,8 +6,7 @@
 //   per row block and output: (even 64-wide k tiles in order) + (odd ones in order) within a block's run, by mma.m16n8k16;
 //   runs are added in ascending k by the last block to arrive; then the global scale; one rounding to FP16.
 // With NVFP4_EXCHANGE the block whose run begins a row block waits for the other shares and adds them, own first: the same
-// sums in the same order, without a counter. Blocks then wait for later ones, so all must be resident together; and a stage is
-// given back one unit later, when its loads have surely returned.
+// sums in the same order, without a counter. Blocks then wait for later ones, so all must be resident together.
 // The order depends on N, K and the number of blocks alone. Loads of weights start before the previous kernel has
 // finished: weights must not be written by a kernel still in flight on the stream.
 #include <cuda_fp16.h>
@@ -24,6 +23,7 @@ constexpr int kCodeBytes = kRows * kK / 2, kScaleBytes = kRows * kK / 16, kUnitB
 constexpr int kXStride = kK * 2 + 16;  // bytes between rows of x in shared memory: fragments read without bank conflicts
 constexpr int kConsumers = kWarps * 32, kThreads = kConsumers + 32;
 constexpr int kOutputs = kRows * 8;
+constexpr int kConsumed = 1, kEmpty = 2;  // named barriers: of the consumers, and from here on of a stage given back
 
 struct Stage {
   uint8_t codes[kCodeBytes], scales[kScaleBytes], x[8][kXStride];
@@ -31,7 +31,7 @@ struct Stage {
 struct Shared {
   Stage stage[kStages];
   float4 half_sum[8][2][32];
-  uint64_t full[kStages], empty[kStages];
+  uint64_t full[kStages];
   bool last;
 };
 
@@ -92,6 +92,15 @@ __device__ __forceinline__ void collect(float4& sum, float4* share, int count) {
     }
     if (there) break;
     if (turn == kGiveUp) __trap();
+    // What is missing is only looked at until it comes: an exchange costs the cache far more than a load.
+#pragma unroll
+    for (int i = 0; i < kAtOnce; i++)
+      if (i < count && !complete(w[i])) {
+        const int missing = w[i].x == 0 ? 0 : w[i].y == 0 ? 1 : w[i].z == 0 ? 2 : 3;
+        const uint32_t* word = reinterpret_cast<const uint32_t*>(share + i * (kOutputs / 4)) + missing;
+        for (unsigned int look = 0; sm90::load_relaxed(word) == 0; look++)
+          if (look == kGiveUp) __trap();
+      }
   }
 #pragma unroll
   for (int i = 0; i < kAtOnce; i++)
@@ -132,7 +141,7 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
   const int begin = first_unit(block, units, blocks), end = first_unit(block + 1, units, blocks);
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; i++) sm90::barrier_init(&s.full[i], 1 + 32), sm90::barrier_init(&s.empty[i], kWarps);
+    for (int i = 0; i < kStages; i++) sm90::barrier_init(&s.full[i], 1 + 32);
     sm90::barrier_init_visible();
   }
   for (int i = threadIdx.x; i < kStages * (8 - o.m) * (kK / 8); i += kThreads) {  // rows that x does not have
@@ -144,7 +153,7 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
 
   if (warp == kWarps) {
     const uint8_t* weight = o.weight + static_cast<int64_t>(begin) * kUnitBytes;
-    int k_unit = begin % o.k_units, stage = 0, parity = 1;
+    int k_unit = begin % o.k_units, stage = 0;
     // One lane announces and starts a unit's weights; all lanes copy its x, four pieces of 16 bytes each.
     auto weights = [&](int stage) {
       if (lane == 0) sm90::barrier_expect(&s.full[stage], kUnitBytes), sm90::bulk_copy(s.stage[stage].codes, weight, kUnitBytes, &s.full[stage]);
@@ -167,8 +176,7 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
     for (int i = 0; i < ahead; i++) activations(i);
 #pragma unroll 1
     for (int unit = begin + ahead; unit < end; unit++) {
-      parity ^= stage == 0;
-      sm90::barrier_wait(sm90::smem(&s.empty[stage]), parity);
+      sm90::named_barrier(kEmpty + stage, kThreads);
       weights(stage);
       activations(stage);
       if (++stage == kStages) stage = 0;
@@ -180,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
   uint32_t codes = sm90::smem(s.stage[0].codes) + ((group * 4 + k_tile) * 32 + lane) * 16;
   uint32_t scales = sm90::smem(s.stage[0].scales) + (group * 32 + lane) * 8 + k_tile * 4;
   uint32_t x = sm90::smem(s.stage[0].x) + g * kXStride + k_tile * 128 + c * 32;
-  uint32_t stage = 0, barrier = sm90::smem(&s.full[0]), parity = 0;
+  uint32_t stage = 0, barrier = sm90::smem(&s.full[0]), parity = 0, empty = kEmpty;
   sm90::keep(codes), sm90::keep(scales), sm90::keep(x);
   for (int unit = begin; unit < end;) {
     const int row_block = unit / o.k_units, stop = min(end, (row_block + 1) * o.k_units);
@@ -192,14 +200,6 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
       const uint32_t scale = sm90::load_4(scales + stage);
       const uint4 q[2] = {sm90::load_16(codes + stage), sm90::load_16(codes + stage + 1024)};
       const uint4 x0 = sm90::load_16(x + stage), x1 = sm90::load_16(x + stage + 16);
-      __syncwarp();
-#if NVFP4_EXCHANGE
-      if (lane == 0 && unit > begin) sm90::barrier_arrive(barrier + kStages * 8 + (stage == 0 ? (kStages - 1) * 8 : -8));
-#else
-      if (lane == 0) sm90::barrier_arrive(barrier + kStages * 8);
-#endif
-      stage += sizeof(Stage), barrier += 8;
-      if (stage == kStages * sizeof(Stage)) stage = 0, barrier -= kStages * 8, parity ^= 1;
       uint32_t both[2];  // scales of rows g and g + 8
       sm90::e4m3_to_half2(scale, both[0], both[1]);
 #pragma unroll
@@ -213,11 +213,16 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
         sm90::mma_16816(d[t], a[0], e[0], a[1], e[1], x1.x, x1.y);
         sm90::mma_16816(d[t], a[2], e[2], a[3], e[3], x1.z, x1.w);
       }
+      // Not before everything read has been used: a barrier does not wait for loads, and a copy out of the second-level cache
+      // can land before they are performed. Nobody waits for the last stages.
+      if (unit + kStages < end) sm90::named_arrive(empty, kThreads);
+      stage += sizeof(Stage), barrier += 8, empty++;
+      if (stage == kStages * sizeof(Stage)) stage = 0, barrier -= kStages * 8, empty = kEmpty, parity ^= 1;
     }
 
     float4 v[2] = {make_float4(d[0][0], d[0][1], d[0][2], d[0][3]), make_float4(d[1][0], d[1][1], d[1][2], d[1][3])};
     if (k_tile == 1) s.half_sum[group][0][lane] = v[0], s.half_sum[group][1][lane] = v[1];
-    sm90::named_barrier(1, kConsumers);
+    sm90::named_barrier(kConsumed, kConsumers);
     if (k_tile == 0) add(v[0], s.half_sum[group][0][lane]), add(v[1], s.half_sum[group][1][lane]);
 #if NVFP4_EXCHANGE
     float4* share = reinterpret_cast<float4*>(o.partial) + (row_block + block) * (kOutputs / 4) + group * 64 + lane;
@@ -226,11 +231,11 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
     } else if (!whole) {  // the run ends here: what remains is to wait for the runs that finish this row block
       const int others = block_of((row_block + 1) * o.k_units - 1, units, blocks) - block;
       if (k_tile == 0) s.half_sum[group][1][lane] = v[1];
-      sm90::named_barrier(1, kConsumers);
+      sm90::named_barrier(kConsumed, kConsumers);
       if (k_tile == 1) v[0] = s.half_sum[group][1][lane];
       for (int i = 1; i <= others; i += kAtOnce) collect(v[0], share + i * (kOutputs / 4) + k_tile * 32, min(kAtOnce, others + 1 - i));
       if (k_tile == 1) s.half_sum[group][1][lane] = v[0];
-      sm90::named_barrier(1, kConsumers);
+      sm90::named_barrier(kConsumed, kConsumers);
       v[1] = s.half_sum[group][1][lane];
     }
     if (k_tile == 0 && first) store<kGated>(o, row_block, group, lane, v);
@@ -239,22 +244,22 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
       float4* partial = reinterpret_cast<float4*>(o.partial) + row_block * (kOutputs / 4) + group * 64 + lane;
       if (k_tile == 0) __stcg(partial + block * (kOutputs / 4), v[0]), __stcg(partial + block * (kOutputs / 4) + 32, v[1]);
       const int from = block_of(row_block * o.k_units, units, blocks), to = block_of((row_block + 1) * o.k_units - 1, units, blocks);
-      sm90::named_barrier(1, kConsumers);
+      sm90::named_barrier(kConsumed, kConsumers);
       if (threadIdx.x == 0) s.last = sm90::arrive_last(&o.arrived[row_block], to - from + 1);
-      sm90::named_barrier(1, kConsumers);
+      sm90::named_barrier(kConsumed, kConsumers);
       if (s.last) {
         v[0] = make_float4(0, 0, 0, 0);
         partial += k_tile * 32;
 #pragma unroll 4
         for (int b = from; b <= to; b++) add(v[0], __ldcg(partial + b * (kOutputs / 4)));
         if (k_tile == 1) s.half_sum[group][1][lane] = v[0];
-        sm90::named_barrier(1, kConsumers);
+        sm90::named_barrier(kConsumed, kConsumers);
         v[1] = s.half_sum[group][1][lane];
       }
     }
     if (k_tile == 0 && (whole || s.last)) store<kGated>(o, row_block, group, lane, v);
 #endif
-    sm90::named_barrier(1, kConsumers);  // half_sum and last are free again
+    sm90::named_barrier(kConsumed, kConsumers);  // half_sum and last are free again
   }
 }
 

@@ -77,14 +77,16 @@ __global__ void __launch_bounds__(kThreads) cluster(const __grid_constant__ Oper
   const uint64_t least = bound;
   const float least_value = least == 1 ? -INFINITY : keys::value_of(least);
 #pragma unroll
-  for (int i = 0; i < kQuads; i++)
+  for (int i = 0; i < kQuads; i++) {
+    if (fmaxf(fmaxf(x[i][0], x[i][1]), fmaxf(x[i][2], x[i][3])) < least_value) continue;  // the rule
 #pragma unroll
     for (int j = 0; j < 4; j++)
-      if (x[i][j] >= least_value) {  // rare, and the float is compared faster than the key
+      if (x[i][j] >= least_value) {  // floats are compared faster than keys
         const int id = first + (i * kThreads + thread) * 4 + j;
         const uint64_t candidate = keys::key_of(x[i][j], id);
         if (id < end && candidate >= least) kept[atomicAdd(&size, 1)] = candidate;
       }
+  }
   __syncthreads();
   const int held = size, own = thread % kSent;
   uint64_t sent = own < held ? kept[own] : 0;

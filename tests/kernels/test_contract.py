@@ -1,0 +1,40 @@
+"""Every schedule of every operator on every problem of its device: what `kernels.checks` asks, one test each."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels import checks
+from kernels.cases import cases_of
+from kernels.operators import OPERATORS
+
+
+def asked(device: str):
+    """(operator, schedule, problem) of a device; which of them a schedule takes, its guard says in the test."""
+    foreign = {"cpu": "cuda", "cuda": "c++"}[device]
+    return [
+        pytest.param(op, schedule, case, id=f"{op.name}/{schedule.name}-{case.id}")
+        for op in OPERATORS
+        for schedule in op.schedules
+        if not (schedule.build and schedule.build.language == foreign)
+        for case in cases_of(op, device)
+    ]
+
+
+def holds(op, schedule, trial) -> None:
+    if refusal := schedule.guard(trial.problem):
+        pytest.skip(refusal.reason)
+    assert [finding for finding in checks.findings(op, schedule, trial) if not finding.passed] == []
+
+
+@pytest.mark.parametrize(("op", "schedule", "case"), asked("cpu"))
+def test_on_a_cpu(op, schedule, case):
+    holds(op, schedule, case.make("cpu"))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize(("op", "schedule", "case"), asked("cuda"))
+def test_on_a_gpu(op, schedule, case):
+    holds(op, schedule, case.make("cuda"))
