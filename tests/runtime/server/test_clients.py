@@ -135,13 +135,13 @@ def test_a_tool_result_goes_back_into_the_conversation(client: Any) -> None:
 
 @pytest.mark.parametrize("thinking", [True, False], ids=["behind-reasoning", "at-once"])
 def test_a_schema_is_kept_under_speculation(client: Any, thinking: bool) -> None:
+    """The model would like to name the customer first; the schema has no place for that."""
     form = {"type": "json_schema", "json_schema": {"name": "order", "strict": True, "schema": ORDER}}
     extra = {"return_round_details": True, "chat_template_kwargs": {"enable_thinking": thinking}}
+    order = [{"role": "user", "content": "Write this order as JSON: Emil orders 3 of the item lamp."}]
     drafted = []
     for seed in range(2):
-        answer = ask(client, response_format=form, seed=seed, max_tokens=400, extra_body=extra)
-        if answer.choices[0].finish_reason == "length":
-            continue  # this small model may think for ever; what it says behind that is what is tested
+        answer = ask(client, messages=order, response_format=form, seed=seed, max_tokens=400, extra_body=extra)
         value = json.loads(answer.choices[0].message.content)
         assert value["item"] in ("lamp", "chair") and 1 <= value["count"] <= 99 and len(value) == 2
         drafted += [entry["drafted"] for entry in answer.metrics["rounds"]]
@@ -150,11 +150,9 @@ def test_a_schema_is_kept_under_speculation(client: Any, thinking: bool) -> None
 
 def test_a_json_object_is_an_object(client: Any) -> None:
     extra = {"chat_template_kwargs": {"enable_thinking": False}}
-    answer = ask(client, response_format={"type": "json_object"}, max_tokens=900, extra_body=extra)
-    if answer.choices[0].finish_reason == "stop":
-        assert isinstance(json.loads(answer.choices[0].message.content), dict)
-    else:
-        assert answer.choices[0].message.content.lstrip().startswith("{")
+    person = [{"role": "user", "content": "Return a JSON object with name and age. Text: Mia is 30 years old."}]
+    answer = ask(client, messages=person, response_format={"type": "json_object"}, max_tokens=100, extra_body=extra)
+    assert isinstance(json.loads(answer.choices[0].message.content), dict)
 
 
 BAD = {
