@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from runtime.training.corpus_prompts import repeats_corpus
+
 HELD_OUT_PERCENT = 10
-# First lines that are prompts of the embedded corpus word for word, as the first 16 digits of their SHA-256. A test
-# draws thousands of exercises and finds no other.
-CORPUS_PROMPTS = frozenset(("a63661702748b7d6", "438afe94253f4df0", "17407ef8ca39405c", "8d08ba896834f194"))
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def split(templates: Sequence[Template]) -> tuple[list[Template], list[Template]
 
 
 class Pool:
-    """Draws exercises: first the kind, evenly, then a template of that kind by weight."""
+    """Draws exercises that no corpus holds: first the kind, evenly, then a template of that kind by weight."""
 
     def __init__(self, templates: Sequence[Template]) -> None:
         self.kinds = sorted({template.kind for template in templates})
@@ -76,10 +75,5 @@ class Pool:
         while True:
             template = rng.choices(self._own[kind], cum_weights=self._weights[kind])[0]
             exercise = template.pose(rng)
-            if not _is_corpus_prompt(exercise):
+            if not repeats_corpus(exercise.question):
                 return template, exercise
-
-
-def _is_corpus_prompt(exercise: Exercise) -> bool:
-    first_line = exercise.question.partition("\n")[0]
-    return hashlib.sha256(first_line.encode()).hexdigest()[:16] in CORPUS_PROMPTS

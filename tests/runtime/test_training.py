@@ -21,6 +21,7 @@ from runtime.tokenizer import TextTokenizer
 from runtime.training import presets
 from runtime.training.catalogue import all_templates
 from runtime.training.code import code_of
+from runtime.training.corpus_prompts import DIGESTS, digest
 from runtime.training.draft_training import block_hidden, choose_blocks
 from runtime.training.exercise import Pool, split
 from runtime.training.optimiser import orthogonal
@@ -67,15 +68,36 @@ def test_code_is_judged_by_running_it(form: str) -> None:
     assert not template.check("no code", exercise)
 
 
-def test_no_prompt_of_the_embedded_corpus_is_drawn() -> None:
-    known = set()
+def corpus_lines() -> set[str]:
+    """The first line of every embedded prompt."""
+    fields, found = ("question", "problem", "text", "prompt", "question_content"), set()
     for path in (ROOT / "campaigns/corpora/builtin").glob("*.jsonl"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            known |= {value for value in json.loads(line).values() if isinstance(value, str) and len(value) > 40}
-    rng, pool = random.Random(3), Pool(split(all_templates(KINDS))[0])
-    for _ in range(6000):
-        question = pool.draw(rng)[1].question
-        assert not any(text in question for text in known if text[:20] in question)
+        for case in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            text = next((case[field] for field in fields if field in case), None) or case["messages"][0]["content"]
+            found.add(text.strip().partition("\n")[0])
+    return found
+
+
+def test_every_prompt_of_the_embedded_corpus_is_known_by_its_digest() -> None:
+    assert {digest(line) for line in corpus_lines()} == DIGESTS
+
+
+def test_a_template_that_can_pose_a_corpus_prompt_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This wording has nine numbers; the corpus asks for one of them."""
+    wording = [t for t in all_templates(("math500",)) if t.name.startswith("choose/0/")]
+    rng, pool = random.Random(3), Pool(wording)
+    drawn = {pool.draw(rng)[1].question.partition("\n")[0] for _ in range(300)}
+    assert len(drawn) == 8 and not drawn & corpus_lines()
+    monkeypatch.setattr("runtime.training.exercise.repeats_corpus", lambda question: False)
+    assert any(pool.draw(rng)[1].question.partition("\n")[0] in corpus_lines() for _ in range(300))
+
+
+def test_no_prompt_of_the_embedded_corpus_is_drawn() -> None:
+    known, rng = corpus_lines(), random.Random(3)
+    for side in split(all_templates((*KINDS, *presets.NANO.drills))):
+        pool = Pool(side)
+        for _ in range(4000):
+            assert not known & set(pool.draw(rng)[1].question.splitlines())
 
 
 def rows_of(rng: random.Random, count: int) -> list[Row]:
