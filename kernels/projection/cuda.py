@@ -177,6 +177,6 @@ EXCHANGE = Schedule(
     guard=stream_guard,
     run=stream_runner(EXCHANGE_BUILD, blocks_per_sm=1),
     build=EXCHANGE_BUILD,
-    summary="Hopper, nvfp4-stream without counters: shares travel through the L2; a candidate that has not run yet",
+    summary="Hopper, nvfp4-stream without counters: shares travel through the second-level cache",
 )
 SCHEDULES = (ROWS, STREAM, PAIRED, CAPPED, EXCHANGE)

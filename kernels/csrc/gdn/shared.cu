@@ -19,13 +19,6 @@ namespace ENTRY(code) {  // named: nvcc gives an unnamed one another name in eve
 
 using namespace gdn;
 
-#ifdef GDN_STAMPS
-__device__ long long stamps[16];
-#define STAMP(i) if (threadIdx.x == 0 && blockIdx.x == 3 && blockIdx.y == 7) stamps[i] = clock64()
-#else
-#define STAMP(i)
-#endif
-
 constexpr int kGroup = 3, kTile = 16, kColumns = 4, kLanes = 4, kWarps = 2, kSlots = 32 / kLanes;
 constexpr int kThreads = kGroup * kWarps * 32, kLocal = 2 * kD + kGroup * kTile, kHistory = kTaps - 1 + kMostSlots - 1;
 static_assert(kSlots * kWarps * kChunk == kD && kColumns * kLanes == kTile, "a chunk of 8 keys a thread");
@@ -58,7 +51,6 @@ __global__ void __launch_bounds__(kThreads) verify(const __grid_constant__ Opera
     if (at < 2 * kD) return (o.key_heads + key_head) * kD + at - kD;
     return (2 * o.key_heads + key_head * kGroup + (at - 2 * kD) / kTile) * kD + tile + (at - 2 * kD) % kTile;
   };
-  STAMP(0);
 
   constexpr int kPasses = (kLocal + kThreads - 1) / kThreads;
   Taps<W> tap[kPasses];
@@ -81,9 +73,7 @@ __global__ void __launch_bounds__(kThreads) verify(const __grid_constant__ Opera
 #pragma unroll
       for (int i = 0; i < kChunk; i++) sm90::prefetch(own + slot * slot_size + i * kD);
   }
-  STAMP(1);
   sm90::wait_for_previous();
-  STAMP(2);
   sm90::launch_next();
 
   const int start = __ldcg(o.selector) - 1, entry = lane < kMostSlots ? __ldcg(o.slot_table + lane) : -1;
@@ -116,7 +106,6 @@ __global__ void __launch_bounds__(kThreads) verify(const __grid_constant__ Opera
   sm90::copies_commit();
   sm90::copies_wait<1>();
   __syncthreads();
-  STAMP(3);
 
   // The window afterwards: all inputs but the oldest.
   auto shift = [&](int local, int channel) {
@@ -144,7 +133,6 @@ __global__ void __launch_bounds__(kThreads) verify(const __grid_constant__ Opera
     }
   }
   __syncthreads();
-  STAMP(4);
   unsigned int ticket = 0;
   if (thread == 0) ticket = atomicAdd(o.arrived + key_head, 1u);  // every thread of this block has its inputs
   if (warp < 3) {  // q . q, k . k and k . q of all rows, four lanes a row
@@ -173,7 +161,6 @@ __global__ void __launch_bounds__(kThreads) verify(const __grid_constant__ Opera
 #pragma unroll
   for (int i = 0; i < kChunk; i++) st[i] = s.state[i][thread];
   __syncthreads();
-  STAMP(5);
 
   // Places of the row, kept in registers: the compiler would compute them again in every row.
   uint32_t k_from = sm90::smem(&s.qk[1][0][place(key)]), v_from = sm90::smem(&s.v[member][0][column * kColumns]), row_from = sm90::smem(&s.row[member][0]);
@@ -234,7 +221,6 @@ __global__ void __launch_bounds__(kThreads) verify(const __grid_constant__ Opera
     out += out_stride, k_from += kWide * 4, v_from += kTile * 4, row_from += 16;
     const uint32_t swapped = sums;
     sums = other_sums, other_sums = swapped;
-    STAMP(6 + r);
   }
   if (thread == 0) {
     s.last = ticket == gridDim.x - 1;
@@ -243,7 +229,6 @@ __global__ void __launch_bounds__(kThreads) verify(const __grid_constant__ Opera
   __syncthreads();
   if (s.last)
     for (int at = thread; at < 2 * kD; at += kThreads) shift(at, channel_of(at));
-  STAMP(14);
 }
 
 template <typename A>
