@@ -6,9 +6,8 @@ device's multiprocessors and the number of heads alone, so it is fixed for a ser
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ctypes import POINTER, c_float, c_int, c_int64, c_void_p
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernels.attention.problem import Problem
 from kernels.build import PORTABLE, BuildSpec
@@ -82,51 +81,47 @@ def splits_of(heads: int, index: int | None, blocks_per_sm: int = 1) -> int:
     return max(1, blocks_per_sm * multiprocessors(index) // heads)
 
 
-def scalar_runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
-    def run(
-        q: torch.Tensor,
-        k_pages: torch.Tensor,
-        v_pages: torch.Tensor,
-        page_table: torch.Tensor,
-        row_lengths: torch.Tensor,
-        scale: float,
-    ) -> torch.Tensor:
-        (rows, q_heads, dim), index = q.shape, q.device.index
-        out, splits = q.new_empty(rows, q_heads, dim), splits_of(q_heads, index, SCALAR_BLOCKS_PER_SM)
-        library = native(spec, cuda_arch(index))
-        scratch = workspace(library, q.device, q_heads, dim, splits)
-        tensors = (q, k_pages, v_pages, page_table, row_lengths, out, scratch)
-        strides = (Strides(*k_pages.stride()[:3]), Strides(*v_pages.stride()[:3]))
-        types = (QUERIES[dtype_of(q)], CACHES[dtype_of(k_pages)])
-        shape = (rows, q_heads, k_pages.shape[2], dim, k_pages.shape[1])
-        pointers = (tensor.data_ptr() for tensor in tensors)
-        call(library.entry("run", SCALAR_ENTRY), *pointers, *strides, *types, *shape, scale, splits, stream_of(q))
-        return out
-
-    return run
+def launch(spec: BuildSpec, entry: tuple[Any, ...], operands: tuple[torch.Tensor, ...], scale: float, splits: int,
+           workspace_shape: tuple[int, ...], numbers: tuple[int, ...]) -> torch.Tensor:  # fmt: skip
+    """One launch on q, K, V, page table and row lengths; `numbers` are what the entry takes after the strides."""
+    q, k_pages, v_pages = operands[:3]
+    library, out = native(spec, cuda_arch(q.device.index)), q.new_empty(q.shape)
+    scratch = workspace(library, q.device, *workspace_shape)
+    pointers = (tensor.data_ptr() for tensor in (*operands, out, scratch))
+    strides = (Strides(*k_pages.stride()[:3]), Strides(*v_pages.stride()[:3]))
+    call(library.entry("run", entry), *pointers, *strides, *numbers, scale, splits, stream_of(q))
+    return out
 
 
-def grouped_runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
-    def run(
-        q: torch.Tensor,
-        k_pages: torch.Tensor,
-        v_pages: torch.Tensor,
-        page_table: torch.Tensor,
-        row_lengths: torch.Tensor,
-        scale: float,
-    ) -> torch.Tensor:
-        (rows, q_heads, _), kv_heads, index = q.shape, k_pages.shape[2], q.device.index
-        out, splits = q.new_empty(q.shape), splits_of(kv_heads, index)
-        library = native(spec, cuda_arch(index))
-        scratch = workspace(library, q.device, kv_heads, splits)
-        tensors = (q, k_pages, v_pages, page_table, row_lengths, out, scratch)
-        strides = (Strides(*k_pages.stride()[:3]), Strides(*v_pages.stride()[:3]))  # an E4M3 element is a byte
-        shape = (rows, q_heads, kv_heads, k_pages.shape[1])
-        pointers = (tensor.data_ptr() for tensor in tensors)
-        call(library.entry("run", GROUPED_ENTRY), *pointers, *strides, *shape, scale, splits, stream_of(q))
-        return out
+def run_scalar(
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    page_table: torch.Tensor,
+    row_lengths: torch.Tensor,
+    scale: float,
+) -> torch.Tensor:
+    rows, q_heads, dim = q.shape
+    splits = splits_of(q_heads, q.device.index, SCALAR_BLOCKS_PER_SM)
+    types = (QUERIES[dtype_of(q)], CACHES[dtype_of(k_pages)])
+    numbers = (*types, rows, q_heads, k_pages.shape[2], dim, k_pages.shape[1])
+    operands = (q, k_pages, v_pages, page_table, row_lengths)
+    return launch(SCALAR_BUILD, SCALAR_ENTRY, operands, scale, splits, (q_heads, dim, splits), numbers)
 
-    return run
+
+def run_grouped(
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    page_table: torch.Tensor,
+    row_lengths: torch.Tensor,
+    scale: float,
+) -> torch.Tensor:
+    (rows, q_heads, _), kv_heads = q.shape, k_pages.shape[2]
+    splits = splits_of(kv_heads, q.device.index)
+    numbers = (rows, q_heads, kv_heads, k_pages.shape[1])  # strides count bytes here: an E4M3 element is one
+    operands = (q, k_pages, v_pages, page_table, row_lengths)
+    return launch(GROUPED_BUILD, GROUPED_ENTRY, operands, scale, splits, (kv_heads, splits), numbers)
 
 
 def dtype_of(tensor: torch.Tensor) -> str:
@@ -155,7 +150,7 @@ SCALAR = Schedule(
     revision=1,
     contract=Bound(rel_l2=2e-3, statement="FP32 fma and online softmax, ascending keys per warp, ordered combine"),
     guard=scalar_guard,
-    run=scalar_runner(SCALAR_BUILD),
+    run=run_scalar,
     build=SCALAR_BUILD,
     summary="CUDA, one KV scan per query head, FP32 scalars",
 )
@@ -168,7 +163,7 @@ GROUPED = Schedule(
         parent="scalar",
     ),
     guard=grouped_guard,
-    run=grouped_runner(GROUPED_BUILD),
+    run=run_grouped,
     build=GROUPED_BUILD,
     summary="Hopper, one KV scan for all rows and heads of a KV head, merge in the same launch",
 )

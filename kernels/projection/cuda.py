@@ -135,48 +135,24 @@ ROWS = Schedule(
     build=ROWS_BUILD,
     summary="CUDA, one warp per output from the checkpoint's layout",
 )
-STREAM = Schedule(
-    name="nvfp4-stream",
-    revision=1,
-    contract=Bound(
-        rel_l2=1e-3,
-        statement="exact FP16 products, FP32 tensor-core sums, splits of K in ascending order, one rounding",
-        parent="nvfp4-rows",
-    ),
-    guard=stream_guard,
-    run=stream_runner(STREAM_BUILD, blocks_per_sm=1),
-    build=STREAM_BUILD,
-    summary="Hopper, one block per multiprocessor, split K, in-kernel reduction",
-)
-PAIRED = Schedule(
-    name="nvfp4-stream-paired",
-    revision=1,
-    contract=Bound(
-        rel_l2=1e-3,
-        statement="exact FP16 products, FP32 tensor-core sums, twice as many splits of K, one rounding",
-        parent="nvfp4-rows",
-    ),
-    guard=stream_guard,
-    run=stream_runner(PAIRED_BUILD, blocks_per_sm=2),
-    build=PAIRED_BUILD,
-    summary="Hopper, two blocks per multiprocessor",
-)
-CAPPED = Schedule(
-    name="nvfp4-stream-cap40",
-    revision=1,
-    contract=Bitwise(parent="nvfp4-stream"),
-    guard=stream_guard,
-    run=stream_runner(CAPPED_BUILD, blocks_per_sm=1),
-    build=CAPPED_BUILD,
-    summary="Hopper, nvfp4-stream compiled with at most 40 registers",
-)
-EXCHANGE = Schedule(
-    name="nvfp4-stream-exchange",
-    revision=1,
-    contract=Bitwise(parent="nvfp4-stream"),
-    guard=stream_guard,
-    run=stream_runner(EXCHANGE_BUILD, blocks_per_sm=1),
-    build=EXCHANGE_BUILD,
-    summary="Hopper, nvfp4-stream without counters: shares travel through the second-level cache",
-)
-SCHEDULES = (ROWS, STREAM, PAIRED, CAPPED, EXCHANGE)
+
+
+def streamed(build: BuildSpec, blocks_per_sm: int, contract: Bitwise | Bound, summary: str) -> Schedule:
+    run = stream_runner(build, blocks_per_sm)
+    return Schedule(build.schedule, build.revision, contract, stream_guard, run, build, summary)
+
+
+def stream_bound(splits: str) -> Bound:
+    statement = f"exact FP16 products, FP32 tensor-core sums, {splits}, one rounding"
+    return Bound(rel_l2=1e-3, statement=statement, parent="nvfp4-rows")
+
+
+SCHEDULES = (
+    ROWS,
+    streamed(STREAM_BUILD, 1, stream_bound("splits of K in ascending order"),
+             "Hopper, one block per multiprocessor, split K, in-kernel reduction"),
+    streamed(PAIRED_BUILD, 2, stream_bound("twice as many splits of K"), "Hopper, two blocks per multiprocessor"),
+    streamed(CAPPED_BUILD, 1, Bitwise("nvfp4-stream"), "Hopper, nvfp4-stream compiled with at most 40 registers"),
+    streamed(EXCHANGE_BUILD, 1, Bitwise("nvfp4-stream"),
+             "Hopper, nvfp4-stream without counters: shares travel through the second-level cache"),
+)  # fmt: skip
