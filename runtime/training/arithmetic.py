@@ -178,7 +178,7 @@ def _pose(tell: Callable[[random.Random], Told], suffix: str, rng: random.Random
     checks = ", ".join(_undone(*step[1:]) for step in story.steps)
     value = story.steps[-1][-1]
     numbers = ", ".join(re.findall(r"\d+", story.text))
-    thinking = f"The numbers are {numbers}. Steps: {len(story.steps)}.\n{way}\nCheck: {checks}."
+    thinking = f"The numbers are {numbers}. There are {len(story.steps)} steps.\n{way}\nCheck: {checks}."
     return Exercise(story.text + suffix, thinking, f"{way}\nThe answer is \\boxed{{{value}}}.", value)
 
 

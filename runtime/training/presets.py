@@ -77,8 +77,8 @@ NANO = Preset(
     kinds=("gsm8k", "math500", "humaneval", "mbpp", "livecodebench", "structured"),
     drills=("copying", "sums"),
     max_length=512,
-    target=Schedule(steps=4700, lanes=64, rate=3e-3, warm_up=100),
-    draft=Schedule(steps=1700, lanes=64, rate=3e-3, warm_up=100),
+    target=Schedule(steps=6600, lanes=64, rate=3e-3, warm_up=100),
+    draft=Schedule(steps=2000, lanes=64, rate=3e-3, warm_up=100),
     anchors=48,
 )  # fmt: skip
 

@@ -75,18 +75,14 @@ EVENTS = (
     Event("break", "{n} of them break.", "-", "Whole are"),
     Event("takes", "{other} takes {n} away.", "-", "Left are"),
 )
-QUESTIONS = (
-    "How many {thing} are there now?",
-    "How many {thing} are there in the end?",
-    "How many {thing} are left?",
-    "How many {thing} does that make?",
-)
+QUESTIONS = ("How many {thing} are there now?", "How many {thing} are there in the end?")  # fmt: skip
 
 
 def plots() -> Iterator[Plot]:
-    """One to three steps each."""
+    """Two or three steps each."""
     for beginning in BEGINNINGS:
-        chains = [(event,) for event in EVENTS] + [pair for pair in product(EVENTS, EVENTS) if pair[0] != pair[1]]
+        chains = [(event,) for event in EVENTS] if beginning.sign else []
+        chains += [pair for pair in product(EVENTS, EVENTS) if pair[0] != pair[1]]
         for i, events in enumerate(chains):
             name = "-".join((beginning.name, *(event.name for event in events)))
             yield Plot(name, beginning, events, QUESTIONS[i % len(QUESTIONS)])
