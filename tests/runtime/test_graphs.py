@@ -1,5 +1,6 @@
 """Graphs without a GPU: pieces may depend on their inputs and on memory at fixed addresses, and on nothing else."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -31,14 +32,25 @@ class Replayed(Graphs):
             routes._hits.update(counted)
 
 
+class Straight(Graphs):
+    """Every piece as it is, with the shapes that graphs need."""
+
+    def run(self, key: Hashable, piece: Piece, *inputs: torch.Tensor) -> Any:
+        return piece(*inputs)
+
+
+def engine_with(make: Any, graphs: type[Graphs], **options: Any) -> Any:
+    engine = make.engine(cuda_graphs=False, **options)
+    engine.decoder.graphs = graphs(engine.decoder.operators, enabled=True)
+    return engine
+
+
 @pytest.mark.parametrize("speculation", ("dflash", "lookup", "none"))
 def test_pieces_depend_on_their_inputs_alone(make: Any, speculation: str) -> None:
     """What a graph would have captured of the first requests answers the later ones: other seeds, lengths, settings."""
     runs = []
-    for graphs in (False, True):
-        engine, tokens = make.engine(cuda_graphs=False, max_model_len=110), []
-        if graphs:
-            engine.decoder.graphs = Replayed(engine.decoder.operators, enabled=True)
+    for graphs in (Straight, Replayed):
+        engine, tokens = engine_with(make, graphs, max_model_len=110), []
         for seed, length in enumerate((30, 9, 101, 64, 1, 100)):
             sampling = SamplingParams(temperature=seed % 3 * 0.5, seed=seed, top_k=5 if seed % 2 else 0, top_p=0.9)
             prompt, limit = make.prompt_of(length, seed), min(40, 110 - length)
@@ -52,9 +64,7 @@ def test_pieces_depend_on_their_inputs_alone(make: Any, speculation: str) -> Non
 
 def test_no_more_graphs_are_kept_than_their_number_allows(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.graphs.MOST", 3)
-    engine = make.engine(cuda_graphs=False)
-    engine.decoder.graphs = Replayed(engine.decoder.operators, enabled=True)
-    plain = make.engine(cuda_graphs=False)
+    engine, plain = engine_with(make, Replayed), engine_with(make, Straight)
     for seed in range(4):
         asked = {"sampling": SamplingParams(temperature=1 + seed / 8, seed=seed), "max_tokens": 12}
         prompt = make.prompt_of(9, seed)
