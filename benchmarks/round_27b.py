@@ -25,6 +25,7 @@ from runtime.sequence import GenerateRequest, Prefill, RoundRecord
 
 PHASES = ("draft_ns", "verify_ns", "sample_ns", "commit_ns", "total_ns")
 
+
 def build(options: argparse.Namespace) -> Engine:
     raw = json.loads(options.shape.read_text())
     target, draft = TargetConfig.from_hf(raw["target"]), DraftConfig.from_hf(raw["drafter"])
