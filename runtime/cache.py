@@ -114,6 +114,9 @@ class DraftCache:
         return self._layers({ring: ring for ring in self.rings})
 
     def reset(self) -> None:
+        """Forget a request. Slots are cleared, because `whole` shows those not yet filled: zero times NaN is NaN."""
+        for slots in (*self.k, *self.v):
+            slots.zero_()
         self._end(0)
 
     def _layers(self, held: dict[int, int]) -> list[tuple[Tensor, Tensor, Tensor]]:

@@ -70,3 +70,12 @@ def test_no_more_graphs_are_kept_than_their_number_allows(make: Any, monkeypatch
         prompt = make.prompt_of(9, seed)
         assert make.answer(engine, prompt, **asked).tokens == make.answer(plain, prompt, **asked).tokens
     assert len(engine.decoder.graphs._captured) == 3
+
+
+def test_what_a_broken_request_left_in_the_draft_window_is_not_seen(make: Any) -> None:
+    fresh, used = (engine_with(make, Straight) for _ in range(2))
+    for slots in (*used.decoder.draft_cache.k, *used.decoder.draft_cache.v):
+        slots.fill_(float("nan"))
+    records = [make.answer(engine, make.prompt_of(9), max_tokens=20) for engine in (fresh, used)]
+    assert records[0].tokens == records[1].tokens
+    assert [r.accepted for r in records[0].rounds] == [r.accepted for r in records[1].rounds]
