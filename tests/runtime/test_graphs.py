@@ -79,3 +79,24 @@ def test_what_a_broken_request_left_in_the_draft_window_is_not_seen(make: Any) -
     records = [make.answer(engine, make.prompt_of(9), max_tokens=20) for engine in (fresh, used)]
     assert records[0].tokens == records[1].tokens
     assert [r.accepted for r in records[0].rounds] == [r.accepted for r in records[1].rounds]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("speculation", ("dflash", "lookup", "none"))
+def test_captures_compute_what_their_pieces_compute(make: Any, speculation: str) -> None:
+    """Real captures against the same pieces, which see the same shapes: here only a capture can make a difference.
+
+    Against an engine without graphs, which shows its drafter a shorter window: `test_engine.py`.
+    """
+    if make.device.type == "cpu":
+        pytest.skip("graphs are CUDA's")
+    answers = {}
+    for graphs in (Straight, Graphs):
+        engine = engine_with(make, graphs)
+        for seed, length in enumerate((30, 9, 100, 64, 1)):
+            sampling = SamplingParams(temperature=seed % 3 * 0.5, seed=seed, top_k=5)
+            asked = {"sampling": sampling, "max_tokens": 40, "speculation": speculation}
+            answer = make.answer(engine, make.prompt_of(length, seed), **asked)
+            answers[graphs, seed] = answer.tokens, [record.accepted for record in answer.rounds]
+    for seed in range(5):
+        assert answers[Graphs, seed] == answers[Straight, seed], seed
