@@ -205,10 +205,11 @@ class Stand:
             return min((length for length in lengths if length is not None), default=None)
 
     def identity(self) -> dict[str, Any]:
-        """What the live servers say of themselves, and the state of the devices now."""
+        """What the live servers say of themselves, and the state of the GPUs now."""
         with self._at_work:
             assert self._lease is not None
-            return {**self._identity(), "device_state": device_states(self._inventory, self._lease.uuids)}
+            states = device_states(self._inventory, self._lease.uuids)
+            return self._identity() | ({"device_state": states} if states else {})
 
     def _identity(self) -> dict[str, Any]:
         """One identity of all servers: lists joined; a value in which two servers differ names both."""

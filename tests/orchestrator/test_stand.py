@@ -82,6 +82,13 @@ def ready(stand: Stand) -> Block:
     return blocks(stand.plan, 0)[0]
 
 
+def show(scenario: Path, text: str) -> None:
+    """Replaced as a whole: the sampler may read it at any moment."""
+    new = scenario.with_suffix(".new")
+    new.write_text(text)
+    new.replace(scenario)
+
+
 def sampled_from_now_on(stand: Stand) -> None:
     """Wait until the sampler has looked again: it starts when the machine lets it."""
     now_ns, deadline = time.monotonic_ns(), time.monotonic() + 30
@@ -271,18 +278,18 @@ def test_samples_are_taken_and_joined_and_handed_out_once(stand: StandMaker) -> 
 
 def test_a_foreign_process_that_comes_later_excludes_the_request(stand: StandMaker, tmp_path: Path) -> None:
     scenario = tmp_path / "host.json"
-    scenario.write_text('{"order": [0]}')
+    show(scenario, '{"order": [0]}')
     it = stand("--token-pause", "0.15", sample_hz=10.0, inventory=f"simulated:{scenario}")
     it.acquire((), 0.0)
     own = it.start().processes[0].pid
     steps = blocks(it.plan, 0)[0].steps
-    scenario.write_text(f'{{"order": [0], "processes": {{"0": [{own}]}}}}')
+    show(scenario, f'{{"order": [0], "processes": {{"0": [{own}]}}}}')
     sampled_from_now_on(it)
     assert [r.admissible for r in it.run(steps[:2], 6, 1)] == [True, True]
-    scenario.write_text(f'{{"order": [0], "processes": {{"0": [{own}, 4194304]}}}}')
+    show(scenario, f'{{"order": [0], "processes": {{"0": [{own}, 4194304]}}}}')
     sampled_from_now_on(it)
     assert {r.reasons for r in it.run(steps[2:], 6, 1)} == {(Reason.FOREIGN_PROCESS,)}
-    scenario.write_text('{"order": [0]}')
+    show(scenario, '{"order": [0]}')
 
 
 @pytest.mark.parametrize(("later", "reasons"), [("777", ()), ("777, 888", (Reason.FOREIGN_PROCESS,))])
@@ -290,13 +297,13 @@ def test_a_server_whose_pids_nvml_counts_otherwise(
     stand: StandMaker, tmp_path: Path, later: str, reasons: tuple[Reason, ...]
 ) -> None:
     scenario = tmp_path / "host.json"
-    scenario.write_text('{"order": [0]}')
+    show(scenario, '{"order": [0]}')
     it = stand("--token-pause", "0.15", sample_hz=10.0, inventory=f"simulated:{scenario}")
     it.acquire((), 0.0)
-    scenario.write_text('{"order": [0], "processes": {"0": [777]}}')
+    show(scenario, '{"order": [0], "processes": {"0": [777]}}')
     it.start()
-    scenario.write_text(f'{{"order": [0], "processes": {{"0": [{later}]}}}}')
+    show(scenario, f'{{"order": [0], "processes": {{"0": [{later}]}}}}')
     sampled_from_now_on(it)
     [request, _] = it.run(blocks(it.plan, 0)[0].steps[:2], 6, 1)
     assert request.reasons == reasons
-    scenario.write_text('{"order": [0]}')
+    show(scenario, '{"order": [0]}')
