@@ -230,10 +230,12 @@ class Stand:
         self, block: Block, count: int, roles: Sequence[Role], max_tokens: int, block_attempt: int
     ) -> list[Request]:
         with self._at_work:
+            self._watch()
             return self._judged(self._bench.warm(block, count, roles, max_tokens, block_attempt))
 
     def run(self, steps: Sequence[Step], max_tokens: int, block_attempt: int) -> list[Request]:
         with self._at_work:
+            self._watch()
             return self._judged(self._bench.run(steps, max_tokens, block_attempt))
 
     def samples(self) -> list[DeviceSample]:
@@ -242,6 +244,10 @@ class Stand:
             self._drain()
             samples, self._samples = self._samples, []
             return samples
+
+    def _watch(self) -> None:
+        assert self._sampler is not None
+        self._sampler.require()
 
     def _judged(self, requests: list[Request]) -> list[Request]:
         """The requests with what the device samples say of the time in which they ran."""

@@ -292,6 +292,21 @@ def test_a_foreign_process_that_comes_later_excludes_the_request(stand: StandMak
     show(scenario, '{"order": [0]}')
 
 
+def test_nothing_is_measured_where_nobody_looks_any_longer(stand: StandMaker, tmp_path: Path) -> None:
+    scenario = tmp_path / "host.json"
+    show(scenario, '{"order": [0]}')
+    it = stand(sample_hz=10.0, inventory=f"simulated:{scenario}")
+    it.acquire((), 0.0)
+    it.start()
+    sampled_from_now_on(it)
+    show(scenario, "{")  # the machine does not say any longer what runs on its devices
+    steps, deadline = blocks(it.plan, 0)[0].steps, time.monotonic() + 30
+    with pytest.raises(ServerFailed, match="samples the devices ended with code 1"):
+        while time.monotonic() < deadline:
+            it.run(steps[:2], 2, 1)
+    show(scenario, '{"order": [0]}')
+
+
 @pytest.mark.parametrize(("later", "reasons"), [("777", ()), ("777, 888", (Reason.FOREIGN_PROCESS,))])
 def test_a_server_whose_pids_nvml_counts_otherwise(
     stand: StandMaker, tmp_path: Path, later: str, reasons: tuple[Reason, ...]
