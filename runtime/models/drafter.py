@@ -32,7 +32,7 @@ class GroupedDynamicConv:
 
     def __init__(self, config: DraftConfig, weights: Mapping[str, Weight], prefix: str, operators: Operators) -> None:
         self.base = weights[f"{prefix}.base_kernel"]
-        self.project = Linear(weights[f"{prefix}.kernel_projection.weight"], operators, f"{prefix}.kernel")
+        self.project = Linear(weights[f"{prefix}.kernel_projection.weight"], operators, f"drafter.{prefix}.kernel")
         self.taps, self.group = config.conv_kernel_size, config.conv_group_size
 
     def prepare(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,9 +62,9 @@ class DraftAttention:
         self.window = config.sliding_window if config.layer_types[layer] == SLIDING else None
         q, k, v = (weights[f"{prefix}.{name}_proj.weight"] for name in "qkv")
         self.widths = (q.shape[0], k.shape[0], v.shape[0])
-        self.qkv = fused((q, k, v), operators, f"{prefix}.qkv")
-        self.context_kv = fused((k, v), operators, f"{prefix}.context_kv")
-        self.out = Linear(weights[f"{prefix}.o_proj.weight"], operators, f"{prefix}.o")
+        self.qkv = fused((q, k, v), operators, f"drafter.{prefix}.qkv")
+        self.context_kv = fused((k, v), operators, f"drafter.{prefix}.context_kv")
+        self.out = Linear(weights[f"{prefix}.o_proj.weight"], operators, f"drafter.{prefix}.o")
         self.q_norm = RmsNorm(weights[f"{prefix}.q_norm.weight"], config.rms_norm_eps, zero_centred=False)
         self.k_norm = RmsNorm(weights[f"{prefix}.k_norm.weight"], config.rms_norm_eps, zero_centred=False)
 
@@ -114,7 +114,7 @@ class DraftLayer:
     def __init__(self, config: DraftConfig, weights: Mapping[str, Weight], layer: int, operators: Operators) -> None:
         prefix, eps = f"layers.{layer}", config.rms_norm_eps
         self.attention = DraftAttention(config, weights, layer, operators)
-        self.mlp = Mlp(weights, f"{prefix}.mlp", operators)
+        self.mlp = Mlp(weights, f"{prefix}.mlp", operators, part="drafter.")
         self.attention_conv = GroupedDynamicConv(config, weights, f"{prefix}.attention_conv", operators)
         self.mlp_conv = GroupedDynamicConv(config, weights, f"{prefix}.mlp_conv", operators)
         self.input_norm = RmsNorm(weights[f"{prefix}.input_layernorm.weight"], eps, zero_centred=False)

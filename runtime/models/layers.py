@@ -108,14 +108,17 @@ class RmsNorm:
 
 
 class Mlp:
-    """Gated SiLU: `down(silu(gate(x)) * up(x))`, gate and up in one projection."""
+    """Gated SiLU: `down(silu(gate(x)) * up(x))`, gate and up in one projection.
 
-    def __init__(self, weights: Mapping[str, Weight], prefix: str, operators: Operators) -> None:
+    `part` stands before `prefix` in the names of its sites: target and drafter both count their layers from 0.
+    """
+
+    def __init__(self, weights: Mapping[str, Weight], prefix: str, operators: Operators, part: str = "") -> None:
         parts = [weights[f"{prefix}.{name}_proj.weight"] for name in ("gate", "up")]
-        both = fused(parts, operators, f"{prefix}.gate_up")
-        joined = isinstance(both, Linear)
-        self.gated = GatedLinear(both, f"{prefix}.gated") if joined else GatedSideBySide(both)
-        self.down = Linear(weights[f"{prefix}.down_proj.weight"], operators, f"{prefix}.down")
+        site = part + prefix
+        both = fused(parts, operators, f"{site}.gate_up")
+        self.gated = GatedLinear(both, f"{site}.gated") if isinstance(both, Linear) else GatedSideBySide(both)
+        self.down = Linear(weights[f"{prefix}.down_proj.weight"], operators, f"{site}.down")
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.down(self.gated(x))

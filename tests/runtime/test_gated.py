@@ -129,7 +129,8 @@ def test_the_shadow_audit_covers_it(make: Any) -> None:
     make.answer(engine, make.prompt_of(12), max_tokens=8)
     *sites, summary = observer.lines()
     assert summary["passed"] and summary["calls"] > 0
-    assert {f"layers.{i}.mlp.gated" for i in range(4)} <= {line["site"] for line in sites}
+    target, drafter = (f"layers.{i}.mlp.gated" for i in range(4)), (f"drafter.layers.{i}.mlp.gated" for i in range(2))
+    assert {line["site"] for line in sites} == {*target, *drafter}
 
 
 def test_a_shadow_of_the_projection_still_sees_the_mlp(make: Any) -> None:
