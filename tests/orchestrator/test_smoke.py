@@ -52,7 +52,7 @@ def report(ran: tuple[Path, object]) -> dict[str, Any]:
 def test_it_completes_and_prints_its_report(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     _, process = ran
     assert process.returncode == 0, process.stderr
-    assert "# smoke: selection-keys against selection-sort" in process.stdout and "Traceback" not in process.stderr
+    assert "# smoke: torch-tuned against torch-plain" in process.stdout and "Traceback" not in process.stderr
 
 
 def test_every_planned_pair_is_there_and_exact(report: dict[str, Any]) -> None:
@@ -65,8 +65,12 @@ def test_both_arms_took_their_own_route(rows: sqlite3.Connection) -> None:
     taken = defaultdict(set)
     for row in rows.execute("SELECT role, counters FROM request WHERE phase = 'measure'"):
         taken[row["role"]] |= {name for name, hits in json.loads(row["counters"]).items() if hits}
-    assert "selection/sort" in taken["control"] and "selection/keys" not in taken["control"]
-    assert "selection/keys" in taken["candidate"] and "selection/sort" not in taken["candidate"]
+    own = {
+        "control": {"projection/columns-32", "selection/sort"},
+        "candidate": {"projection/columns-128", "selection/keys"},
+    }
+    for role, other in (("control", "candidate"), ("candidate", "control")):
+        assert own[role] <= taken[role] and not own[other] & taken[role]
 
 
 def test_answers_end_by_themselves_and_drafts_are_accepted(rows: sqlite3.Connection) -> None:
