@@ -109,10 +109,7 @@ class Client:
             return
         os.close(self._request_fd)
         child.kill()
-        child.wait(_END_WAIT_S)
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                pipe.close()
+        child.communicate(timeout=_END_WAIT_S)  # closes both pipes, also where one is broken with an order in it
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._request_fd = os.memfd_create("request")

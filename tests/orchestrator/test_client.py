@@ -98,6 +98,17 @@ def test_lost_recorder_is_an_error_and_the_next_request_gets_a_new_one(wire: Any
         assert client.call(call).failure is None
 
 
+def test_an_order_that_a_dead_recorder_never_took_leaves_no_pipe_open(wire: Any) -> None:
+    client = Client()
+    with client:
+        child = client._child
+        assert child is not None and child.stdin is not None and child.stdout is not None
+        child.kill()
+        child.wait()
+        child.stdin.write(b"an order")  # waits in the buffer, and can be flushed nowhere
+    assert child.stdin.closed and child.stdout.closed
+
+
 def test_client_cannot_be_pinned_to_a_cpu_that_is_not_there(wire: Any) -> None:
     with Client(cpus=[4095]) as client, pytest.raises((RuntimeError, BrokenPipeError)):
         client.call(Call("http://127.0.0.1:9", "/", b"", 1.0))
