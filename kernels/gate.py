@@ -15,9 +15,11 @@ hammer held. The lines are what `campaign probe import` reads; the table at the 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -182,6 +184,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         parser.error("name an operator or operator/schedule, or say --all")
     if options.out and options.out.exists():
         parser.error(f"{options.out} exists; gates never overwrite what an earlier run found")
+    if options.out and not os.access(options.out.parent, os.W_OK):
+        parser.error(f"--out {options.out}: name a file in a folder that exists and may be written to")
     return options
 
 
@@ -193,12 +197,16 @@ def main(arguments: list[str] | None = None) -> int:
     except KernelError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, (UnknownOperator, UnknownSchedule)) else 1
-    with options.out.open("x") if options.out else sys.stdout as out:
+    with options.out.open("x") if options.out else nullcontext(sys.stdout) as out:
         sheet = Sheet(out)
         check_all(subjects, options, sheet)
         if "working-set" in options.gate:
             time_all(subjects, options, sheet)
     print("\n".join(sheet.table()), file=sys.stderr)
+    if not sheet.counts:
+        gates, of = ", ".join(options.gate), f" of problems with {options.cases!r}" if options.cases else ""
+        named = ", ".join(options.names) or "any schedule"
+        print(f"nothing was checked: on {options.device} {named} has no check{of} in {gates}", file=sys.stderr)
     return int(sheet.open_checks > 0 or not sheet.counts)
 
 

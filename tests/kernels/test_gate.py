@@ -225,3 +225,14 @@ def test_a_working_set_that_cannot_run_is_held(scanned, monkeypatch):
     monkeypatch.setattr(bench, "compare", fails)
     line = gate.working_set_line(subject, 3)
     assert line.status == "held" and line.message.endswith("during capture")
+
+
+def test_a_gate_that_checked_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gate.main(["selection/cluster", "--device", "cpu", "--gate", "contract"]) == 1
+    assert "nothing was checked: on cpu selection/cluster has no check in contract" in capsys.readouterr().err
+
+
+def test_lines_need_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        gate.main(["selection", "--out", str(tmp_path / "none" / "g.jsonl")])
+    assert "name a file in a folder that exists" in capsys.readouterr().err
