@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels import checks
+from kernels import checks, toolkit
 from kernels.cases import cases_of
 from kernels.operators import OPERATORS
 
@@ -31,6 +31,15 @@ def holds(op, schedule, trial) -> None:
 @pytest.mark.parametrize(("op", "schedule", "case"), asked("cpu"))
 def test_on_a_cpu(op, schedule, case):
     holds(op, schedule, case.make("cpu"))
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+def test_no_schedule_refuses_every_problem_of_its_device(op):
+    """Above, a refusal skips, so a guard that takes nothing would go unseen. Hopper's are in `test_cuda_guards.py`."""
+    natives = ("c++",) if toolkit.cxx() else ()  # without a compiler torch's schedules serve
+    problems = [case.make("cpu").problem for case in cases_of(op, "cpu")]
+    here = [s for s in op.schedules if s.build is None or s.build.language in natives]
+    assert [s.name for s in here if all(s.guard(problem) for problem in problems)] == []
 
 
 @pytest.mark.gpu

@@ -87,8 +87,11 @@ def options(limit_s: float) -> argparse.Namespace:
 
 def told_by(monkeypatch, subject, body: str, limit_s: float = 20):
     """The lines of a worker that runs `body` with the path of its sheet as argument."""
-    command = lambda subject, options, out: [sys.executable, "-c", body, str(out)]  # noqa: E731
-    monkeypatch.setattr(crew, "command_of", command)
+
+    def command_of(subject, options, out):
+        return [sys.executable, "-c", body, str(out)]
+
+    monkeypatch.setattr(crew, "command_of", command_of)
     return crew.worked(subject, options(limit_s))
 
 

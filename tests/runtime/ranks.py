@@ -126,7 +126,7 @@ def selections(group: Group | None) -> dict[str, Any]:
 def audits(built: Engine) -> dict[str, bool]:
     """Whether equal tokens pass, and whether one rank that differs is noticed by every rank."""
     assert built.group is not None
-    worker = Worker(built, None, None, audit_ranks=True)  # type: ignore[arg-type]
+    worker = Worker(built, None, None, audit_ranks=True)
     noticed = False
     worker._audit([3, 4])
     try:
