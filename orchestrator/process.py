@@ -77,6 +77,8 @@ class ServerTree:
         self._log_path = log_path
         self._mark = uuid.uuid4().hex
         self._seen: dict[int, Process] = {}
+        self._start: dict[str, Any] = {}  # what the reaper reported of it
+        self._failure = ""
         self._exit_code: int | None = None
         self._buffer = b""
         self._reaper_pid = -1
@@ -113,16 +115,18 @@ class ServerTree:
 
     def _await_start(self) -> tuple[int, int]:
         deadline = time.monotonic() + _SPAWN_S
-        while self._status_fd >= 0 and time.monotonic() < deadline:
-            for report in self._reports(0.2):
-                if "failed" in report:
-                    self.stop()
-                    raise ServerFailed(f"The server could not be started: {report['failed']}.")
-                pid = int(report["pid"])
-                self._seen[pid] = Process(pid, int(report["start_ticks"]), "server")
-                return int(report["reaper"]), pid
-        self.stop()
-        raise ServerFailed(f"The server's reaper did not start; see {self._log_path}.")
+        while not (self._start or self._failure) and self._status_fd >= 0 and time.monotonic() < deadline:
+            self._listen(0.2)
+        if not self._start:
+            self.stop()
+            raise ServerFailed(
+                f"The server could not be started: {self._failure}."
+                if self._failure
+                else f"The server's reaper did not start; see {self._log_path}."
+            )
+        reaper_pid, pid, ticks = (int(self._start[name]) for name in ("reaper", "pid", "start_ticks"))
+        self._seen[pid] = Process(pid, ticks, "server")
+        return reaper_pid, pid
 
     @property
     def exit_code(self) -> int | None:
@@ -131,20 +135,21 @@ class ServerTree:
         return self._exit_code
 
     def _listen(self, wait_s: float) -> None:
-        for report in self._reports(wait_s):
-            self._exit_code = report.get("exit", self._exit_code)
-
-    def _reports(self, wait_s: float) -> list[dict[str, Any]]:
+        """Take in all that the reaper has said. A server that ends at once says so beside the news of its start."""
         if self._status_fd < 0 or not select.select([self._status_fd], [], [], wait_s)[0]:
-            return []
+            return
         chunk = os.read(self._status_fd, 65536)
+        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+        for report in map(json.loads, lines):
+            self._failure = report.get("failed", self._failure)
+            self._exit_code = report.get("exit", self._exit_code)
+            if "pid" in report:
+                self._start = report
         if not chunk:
             os.close(self._status_fd)
             self._status_fd = -1
             if self._exit_code is None:
                 self._exit_code = -signal.SIGKILL  # the reaper is gone, and the server went with it
-        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
-        return [json.loads(line) for line in lines]
 
     def processes(self) -> tuple[Process, ...]:
         """The tree as it is now: the server first, then everything below it."""

@@ -31,6 +31,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.05
 _DEAD = "ZX"
+_START_TICKS = 19  # field 22 of /proc/PID/stat, counted from the state
 
 
 def prctl(option: int, value: int) -> None:
@@ -55,7 +56,7 @@ def stat_fields(pid: int) -> list[str]:
 def start_ticks(pid: int) -> int | None:
     """Start time in clock ticks since boot (field 22), None for a process that is gone or a zombie."""
     fields = stat_fields(pid)
-    return int(fields[19]) if fields and fields[0] not in _DEAD else None
+    return int(fields[_START_TICKS]) if fields and fields[0] not in _DEAD else None
 
 
 def descendants(ancestor: int) -> list[int]:
@@ -99,7 +100,7 @@ class Reaper:
         if self._server_pid == 0:
             _become_server(command, parent, write_fd)
         os.close(write_fd)
-        ticks = start_ticks(self._server_pid)
+        ticks = int(stat_fields(self._server_pid)[_START_TICKS])  # of a zombie too: it has not been waited for
         failure = b"".join(iter(lambda: os.read(failure_fd, 4096), b"")).decode()
         os.close(failure_fd)
         if failure:

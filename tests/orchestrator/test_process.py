@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,6 +95,24 @@ def test_exit_is_seen_with_code_and_log(start: Callable[..., ServerTree]) -> Non
     assert eventually(lambda: tree.exit_code is not None)
     assert tree.exit_code == 3
     assert tree.log_tail(1) == "two"
+    assert tree.processes() == ()
+
+
+def test_an_exit_before_anybody_listens_is_seen(
+    start: Callable[..., ServerTree], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a loaded host the server may be gone before its start has been heard of: both reports come as one."""
+    start_reaper = ServerTree._start_reaper
+
+    def slowly(tree: ServerTree, *args: Any) -> tuple[int, int]:
+        fds = start_reaper(tree, *args)
+        assert eventually((tmp_path / "leaving").exists)
+        time.sleep(0.3)
+        return fds
+
+    monkeypatch.setattr(ServerTree, "_start_reaper", slowly)
+    tree = start("/bin/sh", "-c", f"touch {tmp_path}/leaving; exit 3")
+    assert tree.exit_code == 3
     assert tree.processes() == ()
 
 
