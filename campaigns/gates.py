@@ -1,15 +1,15 @@
 """Admission of a schedule or an arm: a ledger of gates, each open, passed, failed or held, with its evidence.
 
 A gate is a function of records. Probes (operator checks, sanitizers, audits) count only for the library that the
-ledger is about, campaigns only for the build and host of the newest one. A screen passes no gate that asks for
-startups, and the last gate is a person's word: nothing promotes itself.
+ledger is about, campaigns only for the build and host of the newest one that measured a pair. A screen passes no gate
+that asks for startups, and the last gate is a person's word: nothing promotes itself.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
@@ -89,7 +89,8 @@ class Finding:
 
     result: Result
     status: GateStatus
-    why: str = field(default="")
+    why: str = ""  # what stands in the way
+    again: bool = False  # whether the campaign that the gate asks for would move it on
 
 
 def ledger(gates: Sequence[Gate], evidence: Evidence) -> tuple[Entry, ...]:
@@ -102,7 +103,8 @@ def by_probe(gate: Gate, evidence: Evidence) -> Entry:
     ours = [probe for probe in named if not evidence.library_sha256 or probe.library_sha256 == evidence.library_sha256]
     if not ours:
         others = len(named)
-        note = f"{others} probes are of another library" if others else f"import {gate.probe} probes"
+        wanted = f"import {gate.probe} probes"
+        note = f"{wanted} of this library: {others} are of another" if others else wanted
         return Entry(gate, GateStatus.OPEN, missing=note)
     newest = {_check(probe): probe for probe in sorted(ours, key=lambda probe: probe.utc)}
     counts = {status: sum(p.status == status for p in newest.values()) for status in GateStatus}
@@ -178,10 +180,10 @@ def _pair_finding(gate: Gate, result: Result) -> Finding:
         return Finding(result, GateStatus.FAILED, f"{result.n_pairs - result.n_exact_pairs} pairs are not exact")
     if result.verdict is Verdict.SLOWER:
         return Finding(result, GateStatus.FAILED, "slower")
-    if not result.n_pairs or result.verdict in (Verdict.INADMISSIBLE, Verdict.NOTHING_MEASURED):
-        return Finding(result, GateStatus.OPEN, result.verdict.value)
+    if result.verdict in (Verdict.INADMISSIBLE, Verdict.NOTHING_MEASURED):
+        return Finding(result, GateStatus.OPEN, f"no admissible pair, campaign report {result.campaign_id} says why")
     if result.n_startups < gate.min_startups:
-        return Finding(result, GateStatus.OPEN, f"{result.n_startups} of {gate.min_startups} startups")
+        return Finding(result, GateStatus.OPEN, f"{result.n_startups} of {gate.min_startups} startups", again=True)
     if gate.verdicts and result.verdict.value not in gate.verdicts:
         return Finding(result, GateStatus.OPEN, f"{result.verdict.value}; {' or '.join(gate.verdicts)} is asked for")
     return Finding(result, GateStatus.PASSED)
@@ -199,20 +201,26 @@ def _by_campaign(
     gate: Gate, evidence: Evidence, fits: Callable[[Result], bool], wanted: str, examine: Examine = _pair_finding
 ) -> Entry:
     """The best campaign of the newest build decides; a failure of that build is never outvoted by a success."""
-    fitting = [result for result in evidence.results if fits(result)]
+    measured = [result for result in evidence.results if result.n_pairs]
+    fitting = [result for result in measured if fits(result)]
     if not fitting:
         return Entry(gate, GateStatus.OPEN, missing=wanted)
-    family = evidence.results[-1].family
+    family = measured[-1].family
     ours = [examine(gate, result) for result in fitting if result.family == family]
     if not ours:
         return Entry(gate, GateStatus.OPEN, missing=f"{wanted}: {len(fitting)} are of another build or host")
     for status in (GateStatus.FAILED, GateStatus.PASSED, GateStatus.OPEN):
         hit = [finding for finding in ours if finding.status is status]
         if hit:
-            ids = tuple(finding.result.campaign_id for finding in hit)
-            why = "" if status is GateStatus.PASSED else f"{hit[-1].why}; {wanted}"
-            return Entry(gate, status, ids, why)
+            return Entry(gate, status, tuple(f.result.campaign_id for f in hit), _next(hit[-1], wanted))
     raise AssertionError(ours)
+
+
+def _next(finding: Finding, wanted: str) -> str:
+    """A failure needs another build: no further campaign of this one can outvote it."""
+    if finding.status is GateStatus.FAILED:
+        return f"{finding.why}; change it: a failure of this build is never outvoted"
+    return f"{finding.why}; {wanted}" if finding.again else finding.why
 
 
 _JUDGES: dict[str, Callable[[Gate, Evidence], Entry]] = {

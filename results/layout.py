@@ -36,7 +36,7 @@ def _line(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> 
 
 
 def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if _known(value) is None:
         return "–"
     return f"{value:.6g}" if isinstance(value, float) else str(value).replace("\n", " ")
 
@@ -44,7 +44,7 @@ def _cell(value: Any) -> str:
 def _csv(header: Sequence[str], rows: Rows) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([header, *rows])
+    writer.writerows([header, *([_known(value) for value in row] for row in rows)])
     return out.getvalue()
 
 
@@ -54,8 +54,11 @@ def _json(header: Sequence[str], rows: Rows) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.hex()
+    return value.hex() if isinstance(value, bytes) else _known(value)
+
+
+def _known(value: Any) -> Any:
+    """None for NaN: unknown is an empty field in CSV and null in JSON."""
     return None if isinstance(value, float) and math.isnan(value) else value
 
 

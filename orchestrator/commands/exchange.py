@@ -18,7 +18,12 @@ def add_export_parser(subparsers: Any) -> None:
     campaign_argument(parser)
     store_option(parser)
     parser.add_argument("--format", required=True, choices=("csv", "parquet", "vllm-bench"))
-    parser.add_argument("--output", type=Path, metavar="PATH", help="a folder; a file for vllm-bench")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="PATH",
+        help="folder of the tables (default: export-ID); file of vllm-bench (default: the terminal)",
+    )
     parser.add_argument("--role", type=Role, choices=list(Role), default=Role.CANDIDATE, help="arm of vllm-bench")
     parser.set_defaults(run=run_export)
 

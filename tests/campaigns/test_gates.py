@@ -62,12 +62,27 @@ def test_probes_count_for_their_library(probes, status):
         ([result("old", family=OLD), result("new", startups=1, verdict=Verdict.SCREEN)], GateStatus.OPEN, "1 of 3"),
         ([result("bad", verdict=Verdict.SLOWER), result("good")], GateStatus.FAILED, "slower"),
         ([result("bad", verdict=Verdict.SLOWER, family=OLD), result("good")], GateStatus.PASSED, ""),
-        ([result(pairs=0, exact=0, verdict=Verdict.NOTHING_MEASURED)], GateStatus.OPEN, "nothing-measured"),
+        ([result(verdict=Verdict.INADMISSIBLE)], GateStatus.OPEN, "no admissible pair, campaign report c1 says why"),
     ],
 )  # fmt: skip
 def test_a_screen_never_passes_three_startups(results, status, said):
     entry = one(STARTUPS, results=results)
     assert entry.status is status and said in entry.missing
+
+
+def test_a_campaign_without_pairs_is_no_evidence_and_makes_no_build_the_newest():
+    nothing = result("dead", startups=0, pairs=0, exact=0, verdict=Verdict.NOTHING_MEASURED, family=OLD)
+    assert one(STARTUPS, results=[nothing]) == one(STARTUPS)
+    assert one(STARTUPS, results=[result("good"), nothing]).evidence == ("good",)
+
+
+def test_what_is_missing_is_what_helps():
+    failed = one(STARTUPS, results=[result(exact=14)])
+    assert "never outvoted" in failed.missing and "run a campaign" not in failed.missing
+    undecided = one(STARTUPS, results=[result(verdict=Verdict.INCONCLUSIVE)])
+    assert "run a campaign" not in undecided.missing  # it had its startups
+    short = one(STARTUPS, results=[result(startups=1, verdict=Verdict.SCREEN)])
+    assert short.missing == "1 of 3 startups; run a campaign of 3 startups"
 
 
 def test_one_startup_is_enough_for_the_first_ab():

@@ -14,6 +14,7 @@ from campaigns.records import Failure, Reason
 from orchestrator.cli import main
 from results.frames import requests as request_frame
 from results.history import Filter, history
+from results.layout import lay_out
 from results.reader import Reader
 from results.store import Store
 from results.summary import summarise
@@ -156,6 +157,12 @@ def test_history_command_in_three_formats(made, capsys):
     assert capsys.readouterr().out.splitlines()[1].startswith(f"{ids['other']},2026-06-01")
     assert run("history", store=path) == 0
     assert capsys.readouterr().out.count("nightly") == 10
+
+
+def test_what_is_unknown_is_an_empty_field():
+    rows = [["a", float("nan")], ["b", None], ["c", 0.5]]
+    assert lay_out("csv", ["name", "effect"], rows) == "name,effect\na,\nb,\nc,0.5\n"
+    assert [row["effect"] for row in json.loads(lay_out("json", ["name", "effect"], rows))] == [None, None, 0.5]
 
 
 def test_query_reads_and_only_reads(made, capsys):
@@ -419,7 +426,7 @@ def test_probes_of_another_build_do_not_count(store, tmp_path, capsys):
     capsys.readouterr()
     _, rows = status_of(capsys, store, "projection/columns-64")
     assert rows["sanitizers"]["status"] == "passed"
-    assert rows["operator bytes"]["status"] == "open" and "another library" in rows["operator bytes"]["missing next"]
+    assert rows["operator bytes"]["status"] == "open" and "of another" in rows["operator bytes"]["missing next"]
 
 
 def test_promotion_is_a_recorded_decision(store, capsys):
