@@ -35,7 +35,7 @@ class Stopped(Exception):
 
 
 def execute(prepared: Prepared) -> Exit:
-    """Run a new campaign to its end; returns the exit code of its result."""
+    """Run a new campaign to its end; returns the exit code of its result, INTERRUPTED where it was told to end."""
     with Store.open(prepared.store_path) as store:
         pin_prompts(store, prepared)
         campaign = prepared.campaign(store.next_run_number(prepared.config_sha256))
@@ -71,14 +71,19 @@ def request_stop(store_path: Path, campaign_id: str, reason: str) -> str:
         status = reader.status(name)
     if status is not CampaignStatus.RUNNING:
         raise UsageError(f"campaign {name} is {status}, not running: there is nothing to stop")
-    (outputs_folder(store_path, name) / "stop").write_text(reason)
+    _stop_request(outputs_folder(store_path, name)).write_text(reason)
     return f"campaign {name} will end after its current pair"
+
+
+def _stop_request(folder: Path) -> Path:
+    return folder / "stop"
 
 
 def _drive(store: Store, campaign: Campaign, prepared: Prepared) -> Exit:
     folder = outputs_folder(prepared.store_path, campaign.campaign_id)
     view = View(Console(), len(pair_keys(prepared.plan)), store.recorded(campaign.campaign_id).pairs)
     name = f"{campaign.campaign_id} ({campaign.name})"
+    _stop_request(folder).unlink(missing_ok=True)  # one that an earlier life did not live to see
     view.say(f"campaign {name}: {view.done} of {view.total} pairs recorded; log in {folder}")
     with Journal(folder) as journal:
         desk = Desk(store, campaign, prepared, journal, view, lambda: _stop_if_asked(folder))
@@ -86,7 +91,9 @@ def _drive(store: Store, campaign: Campaign, prepared: Prepared) -> Exit:
             _run(desk, folder)
         except Stopped as stop:
             store.status(campaign.campaign_id, CampaignStatus.HELD, str(stop))
+            _conclude(prepared, campaign.campaign_id, view)
             view.say(f"held: {stop}; go on with: campaign resume {campaign.campaign_id}")
+            return Exit.INTERRUPTED
         except KeyboardInterrupt:
             store.status(campaign.campaign_id, CampaignStatus.INTERRUPTED, "interrupted from the keyboard")
             view.say(f"interrupted; go on with: campaign resume {campaign.campaign_id}")
@@ -166,7 +173,7 @@ def _note(desk: Desk, startup: int, attempt: int, reason: Reason, error: Excepti
 
 
 def _stop_if_asked(folder: Path) -> None:
-    request = folder / "stop"
+    request = _stop_request(folder)
     if request.exists():
         reason = request.read_text()
         request.unlink()

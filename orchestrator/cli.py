@@ -12,7 +12,8 @@ from typing import NoReturn
 from campaigns.errors import CampaignError, Exit, UsageError
 
 _EPILOG = """exit codes: 0 complete, 1 usage, 2 slower or inexact or a failed gate, 3 not conclusive (--strict), 4 no
-admissible pair, 5 device, lease, server or store, 6 identity mismatch, 70 a bug, 130 interrupted.
+admissible pair, 5 device, lease, server or store, 6 identity mismatch, 70 a bug, 130 ended by a person (stop, SIGINT,
+SIGTERM) and to be resumed.
 A campaign may be named by its id, any unique beginning of it, or `last`."""
 
 

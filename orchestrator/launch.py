@@ -64,6 +64,8 @@ def _check_flags(overrides: Sequence[str]) -> None:
 def _job(raw: DictConfig, codes: list[Exit]) -> None:
     from orchestrator.campaign import execute  # Ray is imported here, not for --cfg and --info
 
+    if Exit.INTERRUPTED in codes:
+        return  # a person ended this sweep
     try:
         values = OmegaConf.to_container(raw, resolve=True)
         codes.append(execute(prepare(typed(values), values)))

@@ -1,0 +1,127 @@
+"""How a campaign ends early: a person's word, ctrl-C, SIGTERM. Loop and store are real, the servers are scripted."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaigns.errors import Exit
+from campaigns.plan import Block, Role, Step
+from campaigns.records import CampaignStatus, StartupEnd, StartupStatus
+from orchestrator.cli import main
+from orchestrator.life import Desk
+from results.reader import Reader
+from results.synthetic import CREATED, Driver, Script, Trajectory
+
+SMALL = ("campaign.startups=2", "campaign.pairs=1")
+
+
+def faster(step: Step, attempt: int) -> Script:
+    ms = 15.0 if step.role is Role.CANDIDATE else 16.0
+    return Script(Trajectory(12, 4, 6), ms + step.key.startup / 10)
+
+
+class Handle:
+    def stop(self) -> StartupEnd:
+        return StartupEnd(StartupStatus.COMPLETE, CREATED)
+
+
+@contextmanager
+def leased(*_: Any) -> Iterator[Handle]:
+    yield Handle()
+
+
+class Place:
+    """One store; `happens` is called once, after the first block of the first life."""
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+        self.happens: Callable[[], object] = lambda: None
+
+    def life(self, desk: Desk, handle: Handle, startup: int, attempt: int) -> Life:
+        return Life(self, desk, startup, attempt)
+
+    def campaign(self, *words: str) -> int:
+        return main([*words, "--store", str(self.store)])
+
+    def run(self) -> int:
+        return main(["run", *SMALL, f"store.path={self.store}"])
+
+    def standing(self) -> tuple[CampaignStatus, int, int]:
+        with Reader.open(self.store) as reader:
+            campaign = reader.campaigns()[-1].campaign_id
+            return reader.status(campaign), len(reader.recorded(campaign).pairs), len(reader.campaigns())
+
+
+class Life:
+    def __init__(self, place: Place, desk: Desk, startup: int, attempt: int) -> None:
+        self.place, self.desk, self.startup, self.attempt = place, desk, startup, attempt
+
+    def run(self, blocks: Sequence[Block]) -> None:
+        driver, campaign = Driver(self.desk.store, self.desk.plan, faster), self.desk.campaign.campaign_id
+        driver.start(campaign, self.startup, self.attempt)
+        for block in blocks:
+            driver.block(campaign, block, self.attempt)
+            happens, self.place.happens = self.place.happens, lambda: None
+            happens()
+            self.desk.stop_requested()
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    made = Place(tmp_path / "c.sqlite")
+    monkeypatch.setattr("orchestrator.campaign.connect", lambda lease: nullcontext())
+    monkeypatch.setattr("orchestrator.campaign.StartupHandle.lease", leased)
+    monkeypatch.setattr("orchestrator.campaign.Life", made.life)
+    return made
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_with_130_and_resume_goes_on(
+    place: Place, number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.happens = lambda: os.kill(os.getpid(), number)
+    assert place.run() == Exit.INTERRUPTED
+    assert "interrupted; go on with: campaign resume" in capsys.readouterr().out
+    assert place.standing() == (CampaignStatus.INTERRUPTED, 1, 1)
+    assert place.campaign("resume", "last") == Exit.COMPLETE
+    assert place.standing() == (CampaignStatus.COMPLETE, 4, 1)
+
+
+def test_a_stop_ends_with_130_says_so_everywhere_and_resume_goes_on(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.happens = lambda: place.campaign("stop", "last", "--reason", "lunch")
+    assert place.run() == Exit.INTERRUPTED
+    assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith("held: lunch; go on with: campaign resume")
+    assert place.standing() == (CampaignStatus.HELD, 1, 1)
+    assert place.campaign("status") == Exit.COMPLETE
+    assert "held         1/4 pairs  smoke  (lunch)" in capsys.readouterr().out
+    assert place.campaign("report", "last") == Exit.COMPLETE
+    assert "status held" in capsys.readouterr().out
+    assert place.campaign("resume", "last") == Exit.COMPLETE
+    assert place.standing() == (CampaignStatus.COMPLETE, 4, 1)
+
+
+def test_a_stop_that_nobody_lived_to_see_does_not_hold_the_next_life(place: Place) -> None:
+    def killed() -> None:
+        place.campaign("stop", "last")
+        raise KeyboardInterrupt
+
+    place.happens = killed
+    assert place.run() == Exit.INTERRUPTED
+    assert place.campaign("resume", "last") == Exit.COMPLETE
+    assert place.standing() == (CampaignStatus.COMPLETE, 4, 1)
+
+
+def test_a_sweep_ends_with_the_campaign_that_was_ended(place: Place) -> None:
+    place.happens = lambda: os.kill(os.getpid(), signal.SIGINT)
+    sweep = ("run", "--multirun", *SMALL, f"store.path={place.store}", "campaign.seed=1,2,3")
+    assert main(list(sweep)) == Exit.INTERRUPTED
+    assert place.standing() == (CampaignStatus.INTERRUPTED, 1, 1)
