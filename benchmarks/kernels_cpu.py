@@ -74,7 +74,7 @@ def measure(pairing: Pairing, pairs: int) -> bench.Comparison | None:
     op = operator(pairing.operator)
     control, candidate = (op.schedule(name) for name in (pairing.control, pairing.candidate))
     problem = pairing.case.make("cpu").problem
-    if control.guard(problem) or candidate.guard(problem):
+    if control.refusal(problem) or candidate.refusal(problem):
         return None
     return bench.compare(pairing.case, pairing.layers, control, candidate, pairs)
 

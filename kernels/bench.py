@@ -123,7 +123,7 @@ def accepted(op: Op, schedule: Schedule, device: str) -> tuple[Case, int] | None
     """The first working set that both the schedule and its control take."""
     for case, layers in working_sets_of(op, device):
         problem = case.make(device).problem
-        if schedule.guard(problem) is None and control_of(op, schedule).guard(problem) is None:
+        if schedule.refusal(problem) is None and control_of(op, schedule).refusal(problem) is None:
             return case, layers
     return None
 

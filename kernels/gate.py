@@ -40,7 +40,7 @@ def lines_of(subject: Subject, gate: str, case: Case, launches: int) -> Iterator
     """Every finding of the contract or the hammer on one problem; an exception is a failed check, not the end."""
     try:
         trial = case.make(subject.device)
-        if subject.schedule.guard(trial.problem):
+        if subject.schedule.refusal(trial.problem):
             return
         found = checks.findings(subject.op, subject.schedule, trial)
         for finding in found if gate == "contract" else hammer.findings(subject.schedule, trial, launches):
@@ -76,7 +76,7 @@ def sanitized(subjects: Sequence[Subject], text: str) -> list[tuple[Subject, Cas
     native, found = [subject for subject in subjects if subject.schedule.build], []
     for case in chosen(sanitized_of(subjects[0].op), text):
         problem = case.make("cuda").problem
-        found += [(subject, case) for subject in native if subject.schedule.guard(problem) is None]
+        found += [(subject, case) for subject in native if subject.schedule.refusal(problem) is None]
     torch.cuda.empty_cache()
     return found
 
@@ -131,7 +131,7 @@ def reachable(op: Op, schedule: Schedule, device: str) -> bool:
     """True where the schedule takes at least one of the device's problems. Native ones are known by their language."""
     if schedule.build is not None:
         return (schedule.build.language == "cuda") == (device == "cuda")
-    return any(schedule.guard(case.make(device).problem) is None for case in cases_of(op, device)[:1])
+    return any(schedule.refusal(case.make(device).problem) is None for case in cases_of(op, device)[:1])
 
 
 def check_all(subjects: Sequence[Subject], options: argparse.Namespace, sheet: Sheet) -> None:

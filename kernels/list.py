@@ -2,16 +2,19 @@
 
 The control plane reads the JSON to reject an unknown schedule before it leases anything, so this imports neither
 torch nor a native library. `build_sha256` identifies what a native schedule is built from, null for torch schedules.
-`unavailable` says why a native schedule can neither be loaded nor built here, null where it can.
+`unavailable` says why a native schedule can neither be loaded nor built here, null where it can. `machine` is where a
+schedule runs, null for everywhere; `cpu` is this machine's own architecture.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 from kernels.build import library_path
+from kernels.machine import cpu_arch
 from kernels.operators import OPERATORS
 from kernels.registry import Bitwise, Op, Schedule
 from kernels.toolkit import cxx_path, nvcc_paths
@@ -39,6 +42,7 @@ def describe_schedule(op: Op, schedule: Schedule) -> dict[str, Any]:
         "default": schedule.name == op.default,
         "contract": describe_contract(schedule.contract),
         "native": schedule.build is not None,
+        "machine": asdict(schedule.machine) if schedule.machine else None,
         "build_sha256": schedule.build.sha256() if schedule.build else None,
         "unavailable": unavailable(schedule),
         "summary": schedule.summary,
@@ -47,6 +51,7 @@ def describe_schedule(op: Op, schedule: Schedule) -> dict[str, Any]:
 
 def describe() -> dict[str, Any]:
     return {
+        "cpu": cpu_arch(),
         "operators": [
             {
                 "name": op.name,
@@ -54,7 +59,7 @@ def describe() -> dict[str, Any]:
                 "schedules": [describe_schedule(op, schedule) for schedule in op.schedules],
             }
             for op in OPERATORS
-        ]
+        ],
     }
 
 
@@ -63,10 +68,14 @@ def lines(listing: dict[str, Any]) -> list[str]:
     for op in listing["operators"]:
         for schedule in op["schedules"]:
             mark = "*" if schedule["default"] else " "
-            rows.append(
-                f"{mark} {op['name'] + '/' + schedule['name']:32} r{schedule['revision']}  {schedule['summary']}"
-            )
+            name, where = f"{op['name']}/{schedule['name']}", place(schedule["machine"])
+            rows.append(f"{mark} {name:32} r{schedule['revision']}  {where:14} {schedule['summary']}")
     return rows
+
+
+def place(machine: dict[str, Any] | None) -> str:
+    """`cuda sm_90`, `cpu`, or nothing: the least of what a schedule runs on."""
+    return " ".join((machine["device"], *machine["archs"][:1])) if machine else ""
 
 
 def main() -> None:

@@ -19,8 +19,15 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kernels.machine import Machine
+
 if TYPE_CHECKING:
     from kernels.build import BuildSpec
+
+# A guard names the value that it refuses, and every length of a prompt is another value: a schedule's first reasons are
+# kept in its words, later ones as a number.
+MOST_REASONS = 8
+OTHER_REASONS = "further reasons"
 
 
 class KernelError(Exception):
@@ -63,15 +70,24 @@ class Bound:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One way to run an operator. `revision` rises whenever its bytes or its interface may change."""
+    """One way to run an operator. `revision` rises whenever its bytes or its interface may change.
+
+    `machine` is where it runs, None for everywhere; `guard` judges the problem beyond that.
+    """
 
     name: str
     revision: int
     contract: Bitwise | Bound
     guard: Callable[[Any], Refusal | None]
     run: Callable[..., Any]
+    machine: Machine | None = None
     build: BuildSpec | None = None
     summary: str = ""
+
+    def refusal(self, problem: Any) -> Refusal | None:
+        """Why this does not take `problem`: the machine first, then the guard."""
+        reason = self.machine.refusal(problem.device, problem.arch) if self.machine else None
+        return self.guard(problem) if reason is None else Refusal(reason)
 
 
 @dataclass(frozen=True)
@@ -120,11 +136,11 @@ class Selection:
 
 
 def select(op: Op, problem: Hashable, requested: str | None = None) -> Selection:
-    """The requested schedule if its guard takes `problem`, else the default with the reason kept."""
+    """The requested schedule if it takes `problem`, else the default with the reason kept."""
     if requested is None or requested == op.default:
         return Selection(op.schedule(op.default), requested)
     wanted = op.schedule(requested)
-    refusal = wanted.guard(problem)
+    refusal = wanted.refusal(problem)
     if refusal is None:
         return Selection(wanted, requested)
     return Selection(op.schedule(op.default), requested, ((requested, refusal),))
@@ -137,7 +153,7 @@ class Routes:
     rank: int = 0
     _enabled: dict[str, str] = field(default_factory=dict)
     _hits: dict[tuple[str, str], int] = field(default_factory=dict)
-    _refused: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _refused: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
     _selections: dict[tuple[str, Hashable], Selection] = field(default_factory=dict)
 
     @property
@@ -175,8 +191,9 @@ class Routes:
         key = (operator, chosen.schedule.name)
         self._hits[key] = self._hits.get(key, 0) + hits
         for name, refusal in chosen.refusals:
-            refused = (operator, name, refusal.reason)
-            self._refused[refused] = self._refused.get(refused, 0) + hits
+            reasons = self._refused.setdefault((operator, name), {})
+            reason = refusal.reason if refusal.reason in reasons or len(reasons) < MOST_REASONS else OTHER_REASONS
+            reasons[reason] = reasons.get(reason, 0) + hits
 
     def counters(self) -> list[dict[str, Any]]:
         """Hits since start, never reset: `[{"rank", "operator", "schedule", "hits"}]`."""
@@ -186,10 +203,11 @@ class Routes:
         ]
 
     def refusals(self) -> list[dict[str, Any]]:
-        """Requests that took the default instead: `[{"rank", "operator", "schedule", "reason", "hits"}]`."""
+        """Calls that took the default instead, since start: `[{"rank", "operator", "schedule", "reason", "calls"}]`."""
         return [
-            {"rank": self.rank, "operator": operator, "schedule": schedule, "reason": reason, "hits": hits}
-            for (operator, schedule, reason), hits in sorted(self._refused.items())
+            {"rank": self.rank, "operator": operator, "schedule": schedule, "reason": reason, "calls": calls}
+            for (operator, schedule), reasons in sorted(self._refused.items())
+            for reason, calls in reasons.items()
         ]
 
 

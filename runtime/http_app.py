@@ -123,7 +123,7 @@ class Routes:
 
     async def counters(self, request: Request) -> Response:
         self._card()
-        return JSONResponse({"counters": await self._service.counters()})
+        return JSONResponse(await self._service.counters())
 
     def _card(self) -> ModelCard:
         if not self._service.ready or self._service.card is None:

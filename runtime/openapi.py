@@ -81,7 +81,7 @@ _ROUTES: tuple[tuple[str, str, str, Schema | None], ...] = (
     ("/campaign/identity", "get", "Hashes, mapped libraries, processes", None),
     ("/campaign/arm", "get", "The selected schedules", None),
     ("/campaign/arm", "put", "Select schedules", ARM),
-    ("/campaign/counters", "get", "Runs of each schedule since start", None),
+    ("/campaign/counters", "get", "Runs and refusals of each schedule since start", None),
 )
 
 

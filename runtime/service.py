@@ -84,8 +84,10 @@ class Service:
         self.arm_name = name
         return await self.arm()
 
-    async def counters(self) -> list[dict[str, Any]]:
-        return [row for rank in await self.client.ask("counters") for row in rank]
+    async def counters(self) -> dict[str, list[dict[str, Any]]]:
+        """`counters`: runs of each schedule; `refusals`: calls that took the default instead. Rows of all ranks."""
+        ranks = await self.client.ask("counters")
+        return {name: [row for rank in ranks for row in rank[name]] for name in ("counters", "refusals")}
 
     async def identity(self) -> dict[str, Any]:
         """Reads the libraries that are mapped now."""

@@ -136,7 +136,8 @@ class Worker:
             case "arm":
                 self._reply(message["call"], dict(self._engine.routes.enabled))
             case "counters":
-                self._reply(message["call"], self._engine.counters())
+                counters, refusals = self._engine.counters(), self._engine.routes.refusals()
+                self._reply(message["call"], {"counters": counters, "refusals": refusals})
 
     def _generate(self, job: int, order: Generation) -> None:
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kernels.attention.problem import Problem
 from kernels.build import BuildSpec
 from kernels.library import call, native
-from kernels.machine import cpu_arch, runs_x86_64_v3
+from kernels.machine import X86_64_V3, cpu_arch
 from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ def guard(problem: Problem) -> Refusal | None:
     unit = all(not strides or strides[-1] == 1 for strides in (problem.k_strides, problem.v_strides))
     return first_refusal(
         (
-            refuse_unless(problem.device == "cpu", f"device {problem.device!r}; only 'cpu'"),
-            refuse_unless(runs_x86_64_v3(problem.arch), f"processor {problem.arch!r}; AVX2 and FMA are needed"),
             refuse_unless(problem.q_dtype in QUERIES, f"q is {problem.q_dtype}; one of {', '.join(QUERIES)}"),
             refuse_unless(problem.kv_dtype in FORMATS, f"K and V are {problem.kv_dtype}; one of {', '.join(FORMATS)}"),
             refuse_unless(
@@ -106,6 +104,7 @@ SCALAR = Schedule(
     contract=Bound(rel_l2=2e-3, statement="FP32, 32 keys an update, ascending keys, one rounding"),
     guard=guard,
     run=runner(SCALAR_BUILD),
+    machine=X86_64_V3,
     build=SCALAR_BUILD,
     summary="C++, one KV scan per row and head",
 )
@@ -115,6 +114,7 @@ GROUPED = Schedule(
     contract=Bitwise(parent="cpu-scalar"),
     guard=guard,
     run=runner(GROUPED_BUILD),
+    machine=X86_64_V3,
     build=GROUPED_BUILD,
     summary="C++, one KV scan for all rows and heads of a KV head",
 )

@@ -13,7 +13,7 @@ from kernels.attention.problem import Problem
 from kernels.build import PORTABLE, BuildSpec
 from kernels.device import multiprocessors, stream_of, workspace
 from kernels.library import call, native
-from kernels.machine import cuda_arch
+from kernels.machine import HOPPER, cuda_arch
 from kernels.registry import Bound, Refusal, Schedule, first_refusal, refuse_unless
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ def scalar_guard(problem: Problem) -> Refusal | None:
     aligned = all(stride % lane == 0 for stride in (*problem.k_strides[:-1], *problem.v_strides[:-1]))
     return first_refusal(
         (
-            refuse_unless(problem.device == "cuda", f"device {problem.device!r}; only 'cuda'"),
-            refuse_unless(problem.arch == "sm_90", f"architecture {problem.arch!r}; only sm_90"),
             refuse_unless(1 <= problem.rows <= MAX_ROWS, f"{problem.rows} rows; 1 to {MAX_ROWS}"),
             refuse_unless(problem.q_dtype in QUERIES, f"q is {problem.q_dtype}; one of {', '.join(QUERIES)}"),
             refuse_unless(problem.kv_dtype in CACHES, f"K and V are {problem.kv_dtype}; one of {', '.join(CACHES)}"),
@@ -62,8 +60,6 @@ def grouped_guard(problem: Problem) -> Refusal | None:
     aligned = all(stride % 16 == 0 for stride in (*problem.k_strides[:-1], *problem.v_strides[:-1]))
     return first_refusal(
         (
-            refuse_unless(problem.device == "cuda", f"device {problem.device!r}; only 'cuda'"),
-            refuse_unless(problem.arch == "sm_90", f"architecture {problem.arch!r}; only sm_90"),
             refuse_unless(1 <= problem.rows <= MAX_ROWS, f"{problem.rows} rows; 1 to {MAX_ROWS}"),
             refuse_unless(columns <= MAX_COLUMNS, f"{columns} query rows and heads a KV head; at most {MAX_COLUMNS}"),
             refuse_unless(problem.q_dtype == "float16", f"q is {problem.q_dtype}; only float16"),
@@ -151,6 +147,7 @@ SCALAR = Schedule(
     contract=Bound(rel_l2=2e-3, statement="FP32 fma and online softmax, ascending keys per warp, ordered combine"),
     guard=scalar_guard,
     run=run_scalar,
+    machine=HOPPER,
     build=SCALAR_BUILD,
     summary="CUDA, one KV scan per query head, FP32 scalars",
 )
@@ -164,6 +161,7 @@ GROUPED = Schedule(
     ),
     guard=grouped_guard,
     run=run_grouped,
+    machine=HOPPER,
     build=GROUPED_BUILD,
     summary="Hopper, one KV scan for all rows and heads of a KV head, merge in the same launch",
 )

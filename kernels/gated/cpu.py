@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.build import BuildSpec
 from kernels.library import call, native
-from kernels.machine import cpu_arch
+from kernels.machine import X86_64_V3, cpu_arch
 from kernels.projection import cpu
 from kernels.projection.cpu import FORMATS
 from kernels.projection.problem import Problem
@@ -70,7 +70,7 @@ def schedule(name: str, rows: int, paired: bool, contract: Bound | Bitwise, summ
         headers=("include/abi.h", "include/columns.h", "include/exp8.h", "include/lanes.h", "include/rounding.h"),
         flags=(f"-DROWS={rows}", f"-DPAIRED={int(paired)}"),
     )
-    return Schedule(name, 1, contract, guard, runner(build), build, summary)
+    return Schedule(name, 1, contract, guard, runner(build), X86_64_V3, build, summary)
 
 
 BOUND = Bound(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernels.build import BuildSpec
+from kernels.machine import HOPPER
 from kernels.projection import cuda, packing
 from kernels.projection.problem import Problem
 from kernels.projection.weights import Nvfp4Weight
@@ -41,7 +42,7 @@ def runner(spec: BuildSpec, blocks_per_sm: int) -> Callable[..., torch.Tensor]:
 def schedule(of: BuildSpec, blocks_per_sm: int, contract: Bitwise | Bound, summary: str) -> Schedule:
     """The gated form of a streamed projection: the same source and flags under this operator's name."""
     spec = replace(of, operator="gated")
-    return Schedule(of.schedule, 1, contract, guard, runner(spec, blocks_per_sm), spec, summary)
+    return Schedule(of.schedule, 1, contract, guard, runner(spec, blocks_per_sm), HOPPER, spec, summary)
 
 
 def bound(splits: str) -> Bound:

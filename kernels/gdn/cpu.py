@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kernels.build import BuildSpec
 from kernels.gdn.problem import Layer, Problem, State
 from kernels.library import call, native
-from kernels.machine import cpu_arch, runs_x86_64_v3
+from kernels.machine import X86_64_V3, cpu_arch
 from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ class Arguments(Structure):
 def guard(problem: Problem) -> Refusal | None:
     return first_refusal(
         (
-            refuse_unless(problem.device == "cpu", f"device {problem.device!r}; only 'cpu'"),
-            refuse_unless(runs_x86_64_v3(problem.arch), f"processor {problem.arch!r}; AVX2 and FMA are needed"),
             refuse_unless(problem.dtype in FORMATS, f"qkv is {problem.dtype}; one of {', '.join(FORMATS)}"),
             refuse_unless(
                 problem.weight_dtype in FORMATS,
@@ -96,6 +94,7 @@ def schedule(tile: int, parent: str | None) -> Schedule:
         contract=Bitwise(parent) if parent else bound,
         guard=guard,
         run=runner(build),
+        machine=X86_64_V3,
         build=build,
         summary=f"C++, {tile} value columns at a time",
     )

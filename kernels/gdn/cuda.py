@@ -13,7 +13,7 @@ from kernels.build import BuildSpec
 from kernels.device import stream_of, workspace
 from kernels.gdn.problem import Layer, Problem, State
 from kernels.library import call, native
-from kernels.machine import cuda_arch
+from kernels.machine import HOPPER, cuda_arch
 from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ def guard(problem: Problem) -> Refusal | None:
     dims = (problem.key_dim, problem.value_dim)
     return first_refusal(
         (
-            refuse_unless(problem.device == "cuda", f"device {problem.device!r}; only 'cuda'"),
-            refuse_unless(problem.arch == "sm_90", f"architecture {problem.arch!r}; only sm_90"),
             refuse_unless(1 <= problem.rows <= MAX_ROWS, f"{problem.rows} rows; 1 to {MAX_ROWS}"),
             refuse_unless(dims == (HEAD_DIM, HEAD_DIM), f"key and value dimensions {dims}; only {HEAD_DIM}"),
             refuse_unless(problem.conv_width == CONV_WIDTH, f"{problem.conv_width} taps; only {CONV_WIDTH}"),
@@ -78,7 +76,7 @@ def schedule(tile: int, contract: Bound | Bitwise, summary: str) -> Schedule:
         headers=HEADERS,
         flags=(f"-DGDN_TILE={tile}",),
     )
-    return Schedule(name, 1, contract, guard, runner(spec), spec, summary)
+    return Schedule(name, 1, contract, guard, runner(spec), HOPPER, spec, summary)
 
 
 BOUND = Bound(

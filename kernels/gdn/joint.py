@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kernels.build import BuildSpec
 from kernels.gdn import cuda
 from kernels.gdn.problem import Layer, Problem, State
+from kernels.machine import HOPPER
 from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def schedule(
         sources=(f"gdn/{name.partition('-')[0]}.cu",),
         headers=cuda.HEADERS,
     )
-    return Schedule(name, 1, contract, takes, runner(spec), spec, summary)
+    return Schedule(name, 1, contract, takes, runner(spec), HOPPER, spec, summary)
 
 
 BOUND = Bound(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kernels.machine import CPU
 from kernels.projection.problem import Problem
 from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
 
@@ -28,7 +29,6 @@ MAX_ROWS = 16
 def guard(problem: Problem) -> Refusal | None:
     return first_refusal(
         (
-            refuse_unless(problem.device == "cpu", f"device {problem.device!r}; only 'cpu'"),
             refuse_unless(problem.weight_format == "dense", f"weight format {problem.weight_format!r}; only 'dense'"),
             refuse_unless(1 <= problem.m <= MAX_ROWS, f"{problem.m} rows; 1 to {MAX_ROWS}"),
         )
@@ -58,6 +58,7 @@ COLUMNS_32 = Schedule(
     contract=Bound(rel_l2=4e-3, statement="FP32 products, summed over K in an order fixed by K, one rounding"),
     guard=guard,
     run=partial(run, tile=32),
+    machine=CPU,
     summary="torch, 32 output columns at a time",
 )
 COLUMNS_128 = Schedule(
@@ -66,5 +67,6 @@ COLUMNS_128 = Schedule(
     contract=Bitwise(parent="columns-32"),
     guard=guard,
     run=partial(run, tile=128),
+    machine=CPU,
     summary="torch, 128 output columns at a time",
 )

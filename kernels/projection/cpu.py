@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kernels.build import BuildSpec
 from kernels.library import call, native
-from kernels.machine import cpu_arch, runs_x86_64_v3
+from kernels.machine import X86_64_V3, cpu_arch
 from kernels.projection.problem import Problem
 from kernels.projection.weights import DenseWeight, Weight
 from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
@@ -30,8 +30,6 @@ def guard(problem: Problem) -> Refusal | None:
     weights = (*FORMATS, "nvfp4")
     return first_refusal(
         (
-            refuse_unless(problem.device == "cpu", f"device {problem.device!r}; only 'cpu'"),
-            refuse_unless(runs_x86_64_v3(problem.arch), f"processor {problem.arch!r}; AVX2 and FMA are needed"),
             refuse_unless(problem.dtype in FORMATS, f"x is {problem.dtype}; one of {', '.join(FORMATS)}"),
             refuse_unless(problem.weight_dtype in weights, f"weight is {problem.weight_dtype}; {', '.join(weights)}"),
             refuse_unless(1 <= problem.m <= MAX_ROWS, f"{problem.m} rows; 1 to {MAX_ROWS}"),
@@ -78,6 +76,7 @@ DOT = Schedule(
     contract=Bound(rel_l2=4e-3, statement="eight FP32 FMA lanes over ascending K, fixed tree, one rounding"),
     guard=guard,
     run=runner(DOT_BUILD),
+    machine=X86_64_V3,
     build=DOT_BUILD,
     summary="C++, one output at a time",
 )
@@ -87,6 +86,7 @@ TILE = Schedule(
     contract=Bitwise(parent="cpu-dot"),
     guard=guard,
     run=runner(TILE_BUILD),
+    machine=X86_64_V3,
     build=TILE_BUILD,
     summary="C++, up to eight rows of a column in registers",
 )

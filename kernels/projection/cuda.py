@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kernels.build import PORTABLE, BuildSpec
 from kernels.device import multiprocessors, stream_of, workspace
 from kernels.library import call, native
-from kernels.machine import cuda_arch
+from kernels.machine import HOPPER, cuda_arch
 from kernels.projection import packing
 from kernels.projection.problem import Problem
 from kernels.projection.weights import Nvfp4Weight
@@ -33,8 +33,6 @@ def guard(problem: Problem, k_multiple: int) -> Refusal | None:
     stride = problem.row_stride or problem.k
     return first_refusal(
         (
-            refuse_unless(problem.device == "cuda", f"device {problem.device!r}; only 'cuda'"),
-            refuse_unless(problem.arch == "sm_90", f"architecture {problem.arch!r}; only sm_90"),
             refuse_unless(problem.weight_format == "nvfp4", f"weight format {problem.weight_format!r}; only 'nvfp4'"),
             refuse_unless(problem.dtype == "float16", f"x is {problem.dtype}; only float16"),
             refuse_unless(1 <= problem.m <= MAX_ROWS, f"{problem.m} rows; 1 to {MAX_ROWS}"),
@@ -132,6 +130,7 @@ ROWS = Schedule(
     ),
     guard=rows_guard,
     run=rows_runner(ROWS_BUILD),
+    machine=HOPPER,
     build=ROWS_BUILD,
     summary="CUDA, one warp per output from the checkpoint's layout",
 )
@@ -139,7 +138,7 @@ ROWS = Schedule(
 
 def streamed(build: BuildSpec, blocks_per_sm: int, contract: Bitwise | Bound, summary: str) -> Schedule:
     run = stream_runner(build, blocks_per_sm)
-    return Schedule(build.schedule, build.revision, contract, stream_guard, run, build, summary)
+    return Schedule(build.schedule, build.revision, contract, stream_guard, run, HOPPER, build, summary)
 
 
 def stream_bound(splits: str) -> Bound:

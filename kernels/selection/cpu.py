@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernels.build import BuildSpec
 from kernels.library import call, native
-from kernels.machine import cpu_arch, runs_x86_64_v3
+from kernels.machine import X86_64_V3, cpu_arch
 from kernels.registry import Bitwise, Refusal, Schedule, first_refusal, refuse_unless
 from kernels.selection.problem import Candidates, Problem
 
@@ -26,8 +26,6 @@ RUN = (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_int64, c_int64)
 def guard(problem: Problem) -> Refusal | None:
     return first_refusal(
         (
-            refuse_unless(problem.device == "cpu", f"device {problem.device!r}; only 'cpu'"),
-            refuse_unless(runs_x86_64_v3(problem.arch), f"processor {problem.arch!r}; AVX2 is needed"),
             refuse_unless(problem.dtype == "float32", f"logits are {problem.dtype}; only float32"),
             refuse_unless(problem.k <= MAX_K, f"k is {problem.k}; up to {MAX_K}"),
         )
@@ -64,6 +62,7 @@ def schedule(name: str, wide: bool, summary: str) -> Schedule:
         contract=Bitwise(parent="sort"),
         guard=guard,
         run=runner(build),
+        machine=X86_64_V3,
         build=build,
         summary=summary,
     )

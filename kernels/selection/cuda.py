@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kernels.build import BuildSpec
 from kernels.device import multiprocessors, stream_of, workspace
 from kernels.library import call, native
-from kernels.machine import cuda_arch
+from kernels.machine import HOPPER, cuda_arch
 from kernels.registry import Bitwise, Refusal, Schedule, first_refusal, refuse_unless
 from kernels.selection.problem import Candidates, Problem
 
@@ -31,8 +31,6 @@ def guarded(most_k: int, most_logits: int) -> Callable[[Problem], Refusal | None
     def guard(problem: Problem) -> Refusal | None:
         return first_refusal(
             (
-                refuse_unless(problem.device == "cuda", f"device {problem.device!r}; only 'cuda'"),
-                refuse_unless(problem.arch == "sm_90", f"architecture {problem.arch!r}; only sm_90"),
                 refuse_unless(problem.dtype == "float32", f"logits are {problem.dtype}; only float32"),
                 refuse_unless(1 <= problem.k <= most_k, f"k = {problem.k}; 1 to {most_k}"),
                 refuse_unless(problem.vocab <= most_logits, f"{problem.vocab} logits; at most {most_logits}"),
@@ -95,6 +93,7 @@ SCHEDULES = (
         contract=Bitwise(parent="sort"),
         guard=guarded(MAX_K, RUN * MAX_BLOCKS),
         run=run,
+        machine=HOPPER,
         build=BUILD,
         summary="CUDA, candidates per run of a row, ranked by the last block",
     ),
@@ -104,6 +103,7 @@ SCHEDULES = (
         contract=Bitwise(parent="sort"),
         guard=guarded(MAX_K_CLUSTER, RUN * CLUSTER),
         run=run_cluster,
+        machine=HOPPER,
         build=CLUSTER_BUILD,
         summary="Hopper, a row is a cluster of 16 blocks that rank through each other's shared memory",
     ),

@@ -40,7 +40,7 @@ def test_decodes_every_e4m3_byte_exactly(name):
     lengths = torch.ones(1, dtype=torch.int32)
     for page in range(8):
         table = torch.tensor([page], dtype=torch.int32)
-        if refusal := OP.schedule(name).guard(problem_of(q, k, v, table)):
+        if refusal := OP.schedule(name).refusal(problem_of(q, k, v, table)):
             pytest.skip(refusal.reason)
         got = OP.schedule(name).run(q, k, v, table, lengths, 1.0)
         assert first_difference(got.flatten() + 0.0, v[page].float().flatten() + 0.0) is None
@@ -56,7 +56,7 @@ def test_an_e4m3_nan_stays_one(name, byte):
         torch.zeros(1, 1, 1, 32).to(torch.float8_e4m3fn),
         torch.ones(1, dtype=torch.int32),
     )
-    if refusal := OP.schedule(name).guard(problem_of(q, k, k, one)):
+    if refusal := OP.schedule(name).refusal(problem_of(q, k, k, one)):
         pytest.skip(refusal.reason)
     got = OP.schedule(name).run(q, k, v.view(torch.float8_e4m3fn), one * 0, one, 1.0)
     assert got.isnan().nonzero().tolist() == [[0, 0, 5]]
@@ -66,7 +66,7 @@ def test_an_e4m3_nan_stays_one(name, byte):
 def test_a_row_does_not_depend_on_its_neighbours(name):
     trial = AttentionTrial(Shape(8, 133, 4, 2, 32), "cpu")
     trial.set_state("live")
-    if refusal := OP.schedule(name).guard(trial.problem):
+    if refusal := OP.schedule(name).refusal(trial.problem):
         pytest.skip(refusal.reason)
     q, k, v, table, lengths, scale = trial.operands()
     run = OP.schedule(name).run
@@ -78,7 +78,7 @@ def test_a_row_does_not_depend_on_its_neighbours(name):
 def test_large_scores_do_not_overflow(name):
     trial = AttentionTrial(Shape(2, 90, 2, 1, 32), "cpu")
     trial.set_state("live")
-    if refusal := OP.schedule(name).guard(trial.problem):
+    if refusal := OP.schedule(name).refusal(trial.problem):
         pytest.skip(refusal.reason)
     trial.q.mul_(200)
     got = OP.schedule(name).run(*trial.operands())
@@ -89,7 +89,7 @@ def test_large_scores_do_not_overflow(name):
 def test_a_nan_among_the_visible_keys_is_not_hidden(name):
     trial = AttentionTrial(Shape(2, 40, 2, 1, 32), "cpu")
     trial.set_state("live")
-    if refusal := OP.schedule(name).guard(trial.problem):
+    if refusal := OP.schedule(name).refusal(trial.problem):
         pytest.skip(refusal.reason)
     trial.k[trial.table[0].long(), 3] = math.nan
     assert OP.schedule(name).run(*trial.operands()).isnan().any()
@@ -98,7 +98,7 @@ def test_a_nan_among_the_visible_keys_is_not_hidden(name):
 GOOD = Problem(8, 4, 2, 32, 16, 4, arch="x86-64-v3", k_strides=(1024, 64, 32, 1), v_strides=(1024, 64, 32, 1))
 REFUSALS = [
     (replace(GOOD, device="cuda", arch="sm_90"), "device 'cuda'"),
-    (replace(GOOD, arch="aarch64"), "'aarch64'; AVX2"),
+    (replace(GOOD, arch="aarch64"), "'aarch64'; only x86-64-v3"),
     (replace(GOOD, q_dtype="float64"), "q is float64"),
     (replace(GOOD, kv_dtype="float8_e5m2"), "K and V are float8_e5m2"),
     (replace(GOOD, head_dim=20), "head dimension 20"),

@@ -23,7 +23,7 @@ def asked(device: str):
 
 
 def holds(op, schedule, trial) -> None:
-    if refusal := schedule.guard(trial.problem):
+    if refusal := schedule.refusal(trial.problem):
         pytest.skip(refusal.reason)
     assert [finding for finding in checks.findings(op, schedule, trial) if not finding.passed] == []
 
@@ -39,7 +39,7 @@ def test_no_schedule_refuses_every_problem_of_its_device(op):
     natives = ("c++",) if toolkit.cxx() else ()  # without a compiler torch's schedules serve
     problems = [case.make("cpu").problem for case in cases_of(op, "cpu")]
     here = [s for s in op.schedules if s.build is None or s.build.language in natives]
-    assert [s.name for s in here if all(s.guard(problem) for problem in problems)] == []
+    assert [s.name for s in here if all(s.refusal(problem) for problem in problems)] == []
 
 
 @pytest.mark.gpu

@@ -29,7 +29,7 @@ def run_gate(*arguments: str) -> tuple[int, list[dict]]:
 def scanned():
     """Skip where the native library cannot be had."""
     schedule = operator("selection").schedule("cpu-scan")
-    if refusal := schedule.guard(cases_of(operator("selection"), "cpu")[0].make("cpu").problem):
+    if refusal := schedule.refusal(cases_of(operator("selection"), "cpu")[0].make("cpu").problem):
         pytest.skip(refusal.reason)
 
 

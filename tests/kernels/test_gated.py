@@ -51,7 +51,7 @@ ON_CPU = Problem(8, 200, 512, arch="x86-64-v3")
     "change, word",
     [
         ({"device": "cuda", "arch": "sm_90"}, "device 'cuda'"),
-        ({"arch": "aarch64"}, "'aarch64'; AVX2"),
+        ({"arch": "aarch64"}, "'aarch64'; only x86-64-v3"),
         ({"dtype": "float64"}, "x is float64"),
         ({"weight_dtype": "float64"}, "weight is float64"),
         ({"m": 17}, "17 rows"),
@@ -67,7 +67,7 @@ def test_every_guard_line_of_the_cpu_refuses_by_name(name, change, word):
 @pytest.mark.parametrize("name", ("cpu-dot", "cpu-tile", "cpu-pair"))
 def test_a_row_does_not_depend_on_the_rows_beside_it(name):
     schedule, draw = OP.schedule(name), torch.Generator().manual_seed(7)
-    if refusal := schedule.guard(projection.problem_of(torch.zeros(8, 52), DenseWeight(torch.zeros(66, 52)))):
+    if refusal := schedule.refusal(projection.problem_of(torch.zeros(8, 52), DenseWeight(torch.zeros(66, 52)))):
         pytest.skip(refusal.reason)
     x, weight = torch.randn(7, 52, generator=draw), DenseWeight(torch.randn(66, 52, generator=draw))
     whole = schedule.run(x, weight)

@@ -43,7 +43,7 @@ def textbook(trial: GdnTrial) -> torch.Tensor:
 @pytest.mark.parametrize("schedule", OP.schedules, ids=lambda schedule: schedule.name)
 def test_agrees_with_the_definition(schedule):
     trial = GdnTrial(Shape(6, 2, 4, 16, 8), "cpu")
-    if refusal := schedule.guard(trial.problem):
+    if refusal := schedule.refusal(trial.problem):
         pytest.skip(refusal.reason)
     trial.state.pool.zero_()
     trial.state.window.zero_()
@@ -56,7 +56,7 @@ def test_agrees_with_the_definition(schedule):
 def test_the_next_run_continues_after_the_accepted_rows(schedule, accepted):
     """Rows 0..accepted-1 and then the rest through the selector, against all of them in a fresh request."""
     trial = GdnTrial(Shape(8, 2, 4, 16, 8), "cpu")
-    if refusal := schedule.guard(trial.problem):
+    if refusal := schedule.refusal(trial.problem):
         pytest.skip(refusal.reason)
     rows, state = torch.cat((trial.packed, trial.packed.flip(0))), trial.state
 
@@ -79,11 +79,11 @@ def test_convolution_weights_may_be_wider_than_the_activations(name):
     """As the runtime holds them: activations of 16 bits, FP32 weights of the same values, the same bytes."""
     trial = GdnTrial(Shape(5, 1, 2, 32, 32, "float16", row_pad=3), "cpu")
     schedule, wide = OP.schedule(name), replace(trial.layer, conv_weight=trial.layer.conv_weight.float())
-    if refusal := schedule.guard(trial.problem):
+    if refusal := schedule.refusal(trial.problem):
         pytest.skip(refusal.reason)
     outputs = []
     for layer in (trial.layer, wide):
-        assert schedule.guard(problem_of(trial.qkv, trial.a, trial.b, layer, trial.state)) is None
+        assert schedule.refusal(problem_of(trial.qkv, trial.a, trial.b, layer, trial.state)) is None
         trial.rewind()
         outputs.append({"out": schedule.run(trial.qkv, trial.a, trial.b, layer, trial.state), **trial.left_behind()})
     assert all(first_difference(outputs[1][name], outputs[0][name]) is None for name in outputs[0])
@@ -94,7 +94,7 @@ def test_a_padding_entry_leaves_slot_zero_alone():
     trial.state.slot_table[:6] = torch.arange(1, 7, dtype=torch.int32)
     before = trial.state.pool[0].clone()
     for schedule in OP.schedules:
-        if schedule.guard(trial.problem) is None:
+        if schedule.refusal(trial.problem) is None:
             schedule.run(trial.qkv, trial.a, trial.b, trial.layer, trial.state)
             assert first_difference(trial.state.pool[0], before) is None, schedule.name
 
@@ -102,7 +102,7 @@ def test_a_padding_entry_leaves_slot_zero_alone():
 GOOD = Problem(8, 2, 4, 16, 16, arch="x86-64-v3")
 REFUSALS = [
     (replace(GOOD, device="cuda", arch="sm_90"), "device 'cuda'"),
-    (replace(GOOD, arch="aarch64"), "'aarch64'; AVX2"),
+    (replace(GOOD, arch="aarch64"), "'aarch64'; only x86-64-v3"),
     (replace(GOOD, dtype="float64"), "qkv is float64"),
     (replace(GOOD, weight_dtype="float64"), "convolution weight is float64"),
     (replace(GOOD, key_dim=12), "key dimension 12"),

@@ -27,7 +27,7 @@ def threads(request):
 @pytest.mark.parametrize(("n", "k"), [(100, 33), (64, 250), (33, 1000), (512, 256)])
 def test_a_row_does_not_depend_on_its_neighbours(name, n, k, threads):
     trial, run = ProjectionTrial(8, n, k, "float32", "float32", 0, "cpu"), OP.schedule(name).run
-    if refusal := OP.schedule(name).guard(trial.problem):
+    if refusal := OP.schedule(name).refusal(trial.problem):
         pytest.skip(refusal.reason)
     alone = torch.cat([run(trial.x[row : row + 1], trial.weight) for row in range(8)])
     assert first_difference(run(trial.x, trial.weight), alone) is None
@@ -36,7 +36,7 @@ def test_a_row_does_not_depend_on_its_neighbours(name, n, k, threads):
 @pytest.mark.parametrize("name", ROW_INDEPENDENT)
 def test_the_number_of_threads_changes_no_byte(name):
     trial, before, found = ProjectionTrial(7, 300, 1000, "float32", "float32", 0, "cpu"), torch.get_num_threads(), []
-    if refusal := OP.schedule(name).guard(trial.problem):
+    if refusal := OP.schedule(name).refusal(trial.problem):
         pytest.skip(refusal.reason)
     for count in (1, 2, 3):
         torch.set_num_threads(count)
@@ -51,7 +51,7 @@ def test_padding_a_weight_changes_no_byte():
     wider = padded(weight, 256)
     assert wider.physical_n == 256
     for schedule in OP.schedules:
-        if schedule.guard(problem_of(x, wider)) is None:
+        if schedule.refusal(problem_of(x, wider)) is None:
             assert first_difference(schedule.run(x, wider), schedule.run(x, weight)) is None, schedule.name
 
 
@@ -61,7 +61,7 @@ REFUSALS = [
     ("columns-32", Problem(17, 64, 64), "17 rows"),
     ("columns-128", Problem(0, 64, 64), "0 rows"),
     ("cpu-dot", Problem(8, 64, 64, device="cuda", arch="sm_90"), "device"),
-    ("cpu-dot", Problem(8, 64, 64, arch="aarch64"), "'aarch64'; AVX2"),
+    ("cpu-dot", Problem(8, 64, 64, arch="aarch64"), "'aarch64'; only x86-64-v3"),
     ("cpu-tile", Problem(8, 64, 64, arch="x86-64-v3", dtype="float64"), "x is float64"),
     ("cpu-tile", Problem(8, 64, 64, arch="x86-64-v3", weight_dtype="int8"), "weight is int8"),
     ("cpu-tile", Problem(17, 64, 64, arch="x86-64-v3"), "17 rows"),

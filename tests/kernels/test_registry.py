@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 import kernels.list as listing
+from kernels.machine import CPU, HOPPER, cpu_arch
 from kernels.operators import OPERATORS, operator
 from kernels.registry import (
+    MOST_REASONS,
+    OTHER_REASONS,
     Bitwise,
     Bound,
     Op,
@@ -77,8 +80,39 @@ def test_hits_are_counted_under_what_ran():
         {"rank": 2, "operator": "projection", "schedule": "plain", "hits": 1},
         {"rank": 2, "operator": "projection", "schedule": "quick", "hits": 2},
     ]
-    refusal = {"rank": 2, "operator": "projection", "schedule": "quick", "reason": "n is 50; below 10", "hits": 1}
+    refusal = {"rank": 2, "operator": "projection", "schedule": "quick", "reason": "n is 50; below 10", "calls": 1}
     assert made.refusals() == [refusal]
+
+
+def test_a_schedules_first_reasons_keep_their_words_and_every_call_is_counted():
+    made = routes(projection="quick")
+    for n in (*range(10, 30), 10, 11):
+        made.run(OP, Size(n), 0)
+    calls = {row["reason"]: row["calls"] for row in made.refusals()}
+    assert len(calls) == MOST_REASONS + 1 and calls["n is 10; below 10"] == 2
+    assert calls[OTHER_REASONS] == 20 - MOST_REASONS and sum(calls.values()) == 22
+
+
+@dataclass(frozen=True)
+class Placed:
+    device: str
+    arch: str
+
+
+def test_a_schedule_runs_on_its_machine_alone():
+    assert QUICK.refusal(Size(1)) is None  # names none: everywhere
+    hopper = replace(PLAIN, machine=HOPPER)
+    assert hopper.refusal(Placed("cuda", "sm_90")) is None
+    assert hopper.refusal(Placed("cuda", "sm_80")) == Refusal("architecture 'sm_80'; only sm_90")
+    assert hopper.refusal(Placed("cpu", "x86-64-v4")) == Refusal("device 'cpu'; only 'cuda'")
+    assert replace(PLAIN, machine=CPU).refusal(Placed("cpu", "aarch64")) is None
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+def test_native_schedules_name_a_machine_that_their_library_is_built_for(op):
+    for schedule in (s for s in op.schedules if s.build):
+        assert schedule.machine.device == {"cuda": "cuda", "c++": "cpu"}[schedule.build.language]
+        assert schedule.machine.archs and all(schedule.build.arch_for(arch) for arch in schedule.machine.archs)
 
 
 def test_a_replayed_graph_counts_what_it_captured():
@@ -136,7 +170,7 @@ def test_an_operator_is_consistent(schedules, default, words):
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 def test_defaults_are_torch_schedules_that_take_everything(op):
     default = op.schedule(op.default)
-    assert default.build is None and default.guard(None) is None
+    assert default.build is None and default.refusal(None) is None
 
 
 @pytest.mark.parametrize("name", ["projection", "attention", "gdn", "selection"])
@@ -168,6 +202,8 @@ def test_listing_loads_no_torch_and_names_everything():
     assert tile["contract"] == {"kind": "bitwise", "parent": "cpu-dot"} and tile["revision"] == 1
     assert len(tile["build_sha256"]) == 64 and tile["build_sha256"] != found["projection"]["cpu-dot"]["build_sha256"]
     assert found["projection"]["dense"]["default"] and found["projection"]["dense"]["build_sha256"] is None
+    assert found["projection"]["dense"]["machine"] is None and listing["cpu"] == cpu_arch()
+    assert found["attention"]["grouped"]["machine"] == {"device": "cuda", "archs": ["sm_90"]}
 
 
 def test_listing_says_what_this_machine_cannot_have(monkeypatch, tmp_path):

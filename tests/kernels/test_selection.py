@@ -24,7 +24,7 @@ def test_dense_tie_order(row, data):
     want = sorted(range(len(row)), key=lambda i: (-row[i], i))[: k + 1]
     logits = torch.tensor([row])
     for schedule in OP.schedules:
-        if schedule.guard(problem_of(logits, k)) is None:
+        if schedule.refusal(problem_of(logits, k)) is None:
             got = schedule.run(logits, k)
             assert got.ids[0].tolist() == want, schedule.name
             assert got.values[0].tolist() == [row[i] for i in want]
@@ -33,7 +33,7 @@ def test_dense_tie_order(row, data):
 @pytest.mark.parametrize("schedule", ON_CPU, ids=lambda schedule: schedule.name)
 def test_the_probe_shows_a_tie_that_the_cut_splits(schedule):
     logits = torch.tensor([[5.0, 4.0, 4.0, 3.0, 4.0], [9.0, 8.0, 7.0, 6.0, 5.0]])
-    if refusal := schedule.guard(problem_of(logits, 2)):
+    if refusal := schedule.refusal(problem_of(logits, 2)):
         pytest.skip(refusal.reason)
     got = schedule.run(logits, 2)
     assert got.ids.tolist() == [[0, 1, 2], [0, 1, 2]]
@@ -43,7 +43,7 @@ def test_the_probe_shows_a_tie_that_the_cut_splits(schedule):
 GOOD = Problem(8, 1000, 20, arch="x86-64-v3")
 REFUSALS = [
     (replace(GOOD, device="cuda", arch="sm_90"), "device 'cuda'"),
-    (replace(GOOD, arch="aarch64"), "'aarch64'; AVX2"),
+    (replace(GOOD, arch="aarch64"), "'aarch64'; only x86-64-v3"),
     (replace(GOOD, dtype="float16"), "logits are float16"),
     (replace(GOOD, k=257), "k is 257"),
 ]

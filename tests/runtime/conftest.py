@@ -194,6 +194,6 @@ def column_tiles(device: torch.device) -> None:
     """Skip where the column-tiled projections do not run; their guard knows."""
     weight = projection.DenseWeight(torch.zeros(32, 16, device=device))
     problem = projection.problem_of(torch.zeros(8, 16, device=device), weight)
-    refusal = projection.OP.schedule("columns-32").guard(problem)
+    refusal = projection.OP.schedule("columns-32").refusal(problem)
     if refusal is not None:
         pytest.skip(refusal.reason)

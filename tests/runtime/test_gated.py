@@ -26,7 +26,7 @@ PREFIX = "layers.0.mlp"
 def on_this_processor(device: torch.device) -> None:
     """Native schedules of the CPU: their guards know where they do not run."""
     x, weight = torch.zeros(8, 16, device=device), projection.DenseWeight(torch.zeros(32, 16, device=device))
-    if refusal := gated.OP.schedule("cpu-tile").guard(gated.problem_of(x, weight)):
+    if refusal := gated.OP.schedule("cpu-tile").refusal(gated.problem_of(x, weight)):
         pytest.skip(refusal.reason)
 
 

@@ -40,6 +40,25 @@ def test_the_selected_arm_is_the_one_that_runs(server: Any, arm: Any) -> None:
     assert tokens["columns-32"] == tokens["columns-128"]
 
 
+def test_a_refused_call_is_counted_with_its_reason(server: Any, arm: Any) -> None:
+    """The schedule takes up to 16 rows: the prefill of 40 goes to the default, and the rounds do not."""
+
+    def refused() -> int:
+        rows = server.ask("GET", "/campaign/counters").json["refusals"]
+        wanted = {"rank": 0, "operator": "projection", "schedule": "columns-32", "reason": "40 rows; 1 to 16"}
+        return sum(row["calls"] for row in rows if row.items() >= wanted.items())
+
+    arm("narrow", projection="columns-32")
+    before, hits_before = refused(), hits(server, "projection")
+    server.ask("POST", "/v1/completions", {"prompt": list(range(10, 50)), "max_tokens": 6, "ignore_eos": True})
+    calls, after = refused() - before, hits(server, "projection")
+    assert calls > 0 and after["columns-32"] > hits_before.get("columns-32", 0)
+    assert after["dense"] - hits_before.get("dense", 0) == calls
+    arm("default")
+    server.ask("POST", "/v1/completions", {"prompt": list(range(10, 50)), "max_tokens": 6, "ignore_eos": True})
+    assert refused() == before + calls  # nobody asked for it
+
+
 def test_unknown_names_are_refused_and_change_nothing(server: Any, arm: Any) -> None:
     before = server.ask("GET", "/campaign/arm").json
     for schedules, name in (({"projection": "columns-3"}, "columns-3"), ({"projektion": "dense"}, "projektion")):
