@@ -208,7 +208,7 @@ class Request:
     engine_queue_ns: int | None
     engine_prefill_ns: int | None
     engine_decode_ns: int | None
-    counters: Mapping[str, int]  # route hits of this request: "operator/schedule" -> difference
+    counters: Mapping[str, int]  # what this request added to the server's; named as in campaigns.routes
     admissible: bool
     reasons: tuple[Reason, ...]
     error: str = ""

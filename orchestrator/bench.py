@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from campaigns.errors import ServerFailed
 from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, Step
 from campaigns.records import Reason, Request
+from campaigns.routes import is_refusal
 from orchestrator.adapters import Adapter
 from orchestrator.client import Call, Client, parse
 from orchestrator.exchange import Exchange, Recording
@@ -145,10 +146,14 @@ def _exchange(taken: _Taken) -> Exchange:
 
 
 def _difference(before: Mapping[str, int] | None, after: Mapping[str, int] | None) -> dict[str, int]:
-    """Zeros are kept: a schedule without a hit is what a reader looks for. Empty where the server has no counters."""
+    """Zeros are kept: a schedule without a hit is what a reader looks for; a refusal that was not met says nothing.
+
+    Empty where the server has no counters.
+    """
     if before is None or after is None:
         return {}
-    return {name: hits - before.get(name, 0) for name, hits in after.items()}
+    added = {name: count - before.get(name, 0) for name, count in after.items()}
+    return {name: count for name, count in added.items() if count or not is_refusal(name)}
 
 
 def _death(server: RunningServer) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from campaigns.errors import CampaignError, Exit, IdentityMismatch, ServerFailed, UsageError
+from campaigns.errors import CampaignError, Exit, IdentityMismatch, NothingAdmissible, ServerFailed, UsageError
 from campaigns.plan import Block, blocks, pair_keys
 from campaigns.provenance import differing_keys
 from campaigns.records import Campaign, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
@@ -28,6 +28,9 @@ from results.reader import Reader
 from results.report import render
 from results.store import Store
 from results.summary import summarise
+
+# What ends a startup and the campaign with it; anything else is the server's.
+_REASONS = {IdentityMismatch: Reason.IDENTITY_FAIL, NothingAdmissible: Reason.ARM_NOT_DISTINCT}
 
 
 class Stopped(Exception):
@@ -149,7 +152,7 @@ def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Ite
             end = StartupEnd(StartupStatus.FAILED, _now(), Reason.SERVER_ERROR, str(error))
             _note(desk, startup, attempt, Reason.SERVER_ERROR, error)
         except CampaignError as error:
-            reason = Reason.IDENTITY_FAIL if isinstance(error, IdentityMismatch) else Reason.SERVER_ERROR
+            reason = _REASONS.get(type(error), Reason.SERVER_ERROR)
             end = StartupEnd(StartupStatus.FAILED, _now(), reason, str(error))
             _note(desk, startup, attempt, reason, error)
             raise

@@ -30,6 +30,7 @@ class Device:
     index: int  # NVML's; 0 for a CPU
     name: str
     memory_bytes: int
+    arch: str = ""  # sm_90, …; empty for a CPU, and where the driver does not say
 
 
 class Inventory(Protocol):
@@ -120,7 +121,7 @@ class NvmlInventory:
 
     def _device(self, index: int, uuid: str) -> Device:
         handle = self._handles[uuid]
-        return Device(uuid, index, _text(pynvml.nvmlDeviceGetName(handle)), _memory(handle).total)
+        return Device(uuid, index, _text(pynvml.nvmlDeviceGetName(handle)), _memory(handle).total, _arch(handle))
 
     def processes(self, uuid: str) -> tuple[int, ...] | None:
         try:
@@ -155,6 +156,13 @@ def _memory(handle: Any) -> Any:
         return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     except pynvml.NVMLError:
         return pynvml.nvmlDeviceGetMemoryInfo(handle)
+
+
+def _arch(handle: Any) -> str:
+    try:
+        return "sm_{}{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+    except pynvml.NVMLError:
+        return ""
 
 
 def _text(value: str | bytes) -> str:

@@ -6,6 +6,7 @@ is the campaign's business.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,10 +14,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from campaigns.compare import compare
-from campaigns.errors import IdentityMismatch, ServerFailed
+from campaigns.errors import IdentityMismatch, NothingAdmissible, ServerFailed
 from campaigns.hashes import token_sha256
 from campaigns.plan import Block, CampaignPlan, PairKey, Role, StartupMode, Step, first_role, life_warmups
 from campaigns.records import Campaign, Failure, Pair, Reason, Request
+from campaigns.routes import routes
 from orchestrator import identity
 from orchestrator.journal import Journal
 from orchestrator.prepare import Prepared, budget_from_server
@@ -63,6 +65,7 @@ class Life:
         self._startup, self._attempt = startup, attempt
         self._budgets = dict(desk.prepared.budgets)
         self._warm_identity: Mapping[str, Any] | None = None
+        self._counters: dict[Role, Counter[str]] = {role: Counter() for role in Role}  # of this life
 
     def run(self, blocks: Sequence[Block]) -> None:
         """Start, check, measure. Raises when the life cannot go on; what was measured is already stored."""
@@ -144,6 +147,21 @@ class Life:
         self._keep(self._handle.warm(block, count, roles, self._budgets[block.fixture], number))
         if self._warm_identity is None:
             self._warm_identity = self._check_identity("warm")
+        self._check_routes()
+
+    def _check_routes(self) -> None:
+        """A schedule that has refused every call so far will refuse the others: no pair could ever be admissible.
+
+        One that nobody has called yet may still be called, and the pairs will tell.
+        """
+        for role, counters in self._counters.items():
+            arm = self._desk.plan.arm(role)
+            told = [phrase for r in routes(arm.schedules, counters) if r.only_refused for phrase in r.told()]
+            if told:
+                raise NothingAdmissible(
+                    f"arm {arm.name} cannot run on this server: {'; '.join(told)} and no call was taken: name another "
+                    "schedule (python -m kernels.list), or serve what this one takes"
+                )
 
     def _check_identity(self, moment: str) -> Mapping[str, Any]:
         """The live server against the disk, and against itself after warm-up: libraries load lazily."""
@@ -180,6 +198,8 @@ class Life:
         kept = list(requests)
         for request in kept:
             self._desk.store.request(request)
+            if request.rounds:  # an answer that ended with its prefill never called what rounds call
+                self._counters[request.role].update(request.counters)
         self._desk.view.requests(kept)
         self._desk.store.samples(self._desk.campaign.campaign_id, self._startup, self._attempt, self._handle.samples())
 
@@ -193,10 +213,8 @@ class Life:
 
     def _arm_was_taken(self, request: Request) -> bool:
         """Whether every schedule of the arm was hit; a server without counters cannot be asked."""
-        if not request.counters:
-            return True
         schedules = self._desk.plan.arm(request.role).schedules
-        return all(request.counters.get(f"{operator}/{name}", 0) > 0 for operator, name in schedules)
+        return not request.counters or all(route.hits for route in routes(schedules, request.counters))
 
     def _journal_pair(self, pair: Pair) -> None:
         facts = {"exactness": int(pair.exactness), "admissible": pair.admissible, "reasons": pair.reasons}

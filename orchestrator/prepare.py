@@ -21,6 +21,7 @@ from campaigns.plan import CampaignPlan, Fixture
 from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_json, fingerprint, sha256_text
 from campaigns.records import Campaign
 from orchestrator import identity, schedules
+from orchestrator.adapters.dflash2 import flag_value
 from orchestrator.config import Config, Prompts, build_plan, curve_of, fixtures_of, typed
 from orchestrator.devices import open_inventory
 from orchestrator.prompts import Checkpoint, budget
@@ -103,7 +104,17 @@ def _native(plan: CampaignPlan, build: bool) -> dict[str, str]:
         return {}
     listed = schedules.listing()
     schedules.check(plan, listed)
+    schedules.check_machines(plan, listed, {} if plan.lease.ray_address else _archs(plan, listed.cpu))
     return schedules.build(plan, listed) if build and not plan.lease.ray_address else {}
+
+
+def _archs(plan: CampaignPlan, cpu: str) -> dict[str, frozenset[str]]:
+    """Device type -> architectures of this host that may be leased; empty where the driver does not say."""
+    with open_inventory(plan.lease.inventory) as inventory:
+        devices = inventory.devices()
+    named = [d for d in devices if d.index in plan.lease.indices or d.uuid.startswith(plan.lease.uuids)]
+    gpus = frozenset(device.arch for device in named or devices)
+    return {"cpu": frozenset({cpu}), "cuda": frozenset() if "" in gpus else gpus}
 
 
 def _prompts(config: Config, checkpoint: Checkpoint | None) -> Prompts:
@@ -169,8 +180,8 @@ def _budgets(plan: CampaignPlan, checkpoint: Checkpoint | None, ids: Mapping[str
 
 def _capacity(args: Sequence[str], checkpoint: Checkpoint) -> int:
     """The checkpoint's capacity, unless the server is started with a smaller one."""
-    flag = "--max-model-len"
-    return int(args[args.index(flag) + 1]) if flag in args else checkpoint.capacity
+    told = flag_value(args, "--max-model-len")
+    return int(told) if told else checkpoint.capacity
 
 
 def budget_from_server(fixture: Fixture, num_prompt_tokens: int | None, capacity: int | None) -> int:

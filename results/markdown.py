@@ -53,6 +53,7 @@ def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
     """The lists under the tables; empty ones are left out."""
     lists = (
         ("Excluded", _excluded(summary)),
+        ("Schedules", [line for found in summary.schedules for line in found.lines()]),
         ("What was missing", list(summary.missing)),
         ("Flags", _flags(summary)),
         ("Failed gates", list(summary.failed_gates)),

@@ -14,6 +14,7 @@ from results.cells import verdict
 from results.groups import Group
 from results.levels import ArmLevels, Source
 from results.reader import Life
+from results.schedules import ArmRoute
 from results.summary import Summary, bound
 from results.tables import scores as score_table
 
@@ -47,6 +48,7 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "n_admissible_pairs": summary.n_admissible_pairs,
         "n_excluded": summary.n_excluded,
         "exclusions": dict(summary.exclusions),
+        "schedules": [_schedule(found) for found in summary.schedules],
         "n_superseded_requests": summary.n_superseded,
         "superseded": list(summary.superseded),
         "required_exactness": f"E{int(summary.required_exactness)}",
@@ -157,6 +159,12 @@ def _arm(arm: ArmLevels, source: Source) -> dict[str, Any]:
         "completion_tokens": list(arm.completion_tokens),
         "residuals": list(arm.residuals),
     }
+
+
+def _schedule(found: ArmRoute) -> dict[str, Any]:
+    refusals = [{"reason": reason, "calls": calls} for reason, calls in found.route.refusals.items()]
+    named = {"role": found.role.value, "arm": found.arm, "schedule": found.route.name}
+    return {**named, "hits": found.route.hits, "refusals": refusals}
 
 
 def _life(life: Life) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from results.health import Determinism, determinism, missing_notes
 from results.levels import Source, source_of
 from results.occupancy import Occupancy, occupancy
 from results.reader import Life, Reader
+from results.schedules import ArmRoute, arm_routes
 
 _UNDECIDED = frozenset({Verdict.SCREEN, Verdict.INCONCLUSIVE, Verdict.ORDER_SENSITIVE, Verdict.BELOW_RESOLUTION})
 
@@ -46,6 +47,7 @@ class Summary:
     n_exact_pairs: int
     n_admissible_pairs: int
     exclusions: Mapping[str, int]  # reason -> pairs
+    schedules: tuple[ArmRoute, ...]
     n_superseded: int
     superseded: tuple[str, ...]
     required_exactness: Exactness
@@ -113,6 +115,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         n_exact_pairs=int((pairs.exactness >= required).sum()),
         n_admissible_pairs=int(pairs.admissible.sum()),
         exclusions=_exclusions(pairs),
+        schedules=arm_routes(reader, campaign_id, plan),
         n_superseded=int(requests.superseded.sum()),
         superseded=_superseded(requests),
         required_exactness=required,

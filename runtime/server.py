@@ -62,7 +62,7 @@ class ServerOptions:
 
 
 def parse_options(arguments: list[str] | None = None) -> ServerOptions:
-    parser = argparse.ArgumentParser(prog="python -m runtime.server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m runtime.server", description=__doc__, allow_abbrev=False)
     parser.add_argument("--model", type=Path, required=True, help="folder in Hugging Face layout, drafter/ inside")
     parser.add_argument("--port", type=_port, required=True, help="0 lets the system choose")
     parser.add_argument("--host", default="127.0.0.1")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, ServerPlan
+from campaigns.routes import hits_name, refusal_name
 from orchestrator.adapters.command import model_path
 from orchestrator.adapters.control import Session, ask_json
 from orchestrator.adapters.face import Launch
@@ -46,14 +48,26 @@ class Dflash2Server(OpenAIServer):
         answer = ask_json(base_url, "GET", "/campaign/counters", session=self._session)
         if answer is None:
             return None
-        hits: dict[str, int] = {}
+        totals: Counter[str] = Counter()
         for entry in answer["counters"]:
-            name = f"{entry['operator']}/{entry['schedule']}"
-            hits[name] = hits.get(name, 0) + entry["hits"]
-        return hits
+            totals[hits_name(entry["operator"], entry["schedule"])] += entry["hits"]
+        for entry in answer.get("refusals", ()):
+            totals[refusal_name(entry["operator"], entry["schedule"], entry["reason"])] += entry["calls"]
+        return dict(totals)
 
     def identity(self, base_url: str) -> dict[str, Any]:
         return ask_json(base_url, "GET", "/campaign/identity") or {}
+
+
+def flag_value(words: Sequence[str], flag: str) -> str | None:
+    """What our server takes for `flag`: the last `--flag VALUE` or `--flag=VALUE`; None where there is none."""
+    found = None
+    for word, following in zip(words, (*words[1:], None), strict=False):
+        if word == flag:
+            found = following
+        elif word.startswith(f"{flag}="):
+            found = word.removeprefix(f"{flag}=")
+    return found
 
 
 def _reads_back(answer: Any, wanted: Mapping[str, Any]) -> bool:

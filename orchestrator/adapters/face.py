@@ -46,7 +46,7 @@ class Adapter(Protocol):
         """Make the server run this arm and prove it by reading back; nothing where an arm is a server."""
 
     def counters(self, base_url: str) -> dict[str, int] | None:
-        """ "operator/schedule" to hits since the start, summed over ranks."""
+        """Hits and refusals since the start by their names in `campaigns.routes`, summed over ranks."""
 
     def identity(self, base_url: str) -> dict[str, Any]:
         """What the server says of itself; empty when it says nothing."""

@@ -15,7 +15,9 @@ import pytest
 
 from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, Fixture, Sampling, ServerPlan
+from campaigns.routes import refusal_name
 from orchestrator.adapters import Adapter, discover, open_adapter
+from orchestrator.adapters.dflash2 import flag_value
 from orchestrator.identity import ROOT
 
 Answer = tuple[int, Any] | Callable[[Any], tuple[int, Any]]
@@ -342,6 +344,33 @@ def test_counters_are_summed_over_ranks(service: Callable[..., Service]) -> None
     entries = [dict(zip(("rank", "operator", "schedule", "hits"), hit, strict=True)) for hit in hits]
     server = service({"GET /campaign/counters": (200, {"counters": entries})})
     assert open_adapter("dflash2").counters(server.url) == {"projection/a": 7, "attention/b": 5}
+
+
+def test_refusals_are_counters_with_a_reason(service: Callable[..., Service]) -> None:
+    hit = {"rank": 0, "operator": "attention", "schedule": "b", "hits": 5}
+    refused = [(0, "41 rows; 1 to 8", 3), (1, "41 rows; 1 to 8", 4), (0, "q is float64", 1)]
+    rows = [{"rank": r, "operator": "attention", "schedule": "c", "reason": why, "calls": n} for r, why, n in refused]
+    server = service({"GET /campaign/counters": (200, {"counters": [hit], "refusals": rows})})
+    assert open_adapter("dflash2").counters(server.url) == {
+        "attention/b": 5,
+        refusal_name("attention", "c", "41 rows; 1 to 8"): 7,
+        refusal_name("attention", "c", "q is float64"): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ("", None),
+        ("--device cuda", "cuda"),
+        ("--device=cuda --threads 2", "cuda"),
+        ("--device=cuda --device cpu", "cpu"),
+        ("--device-name cuda", None),
+        ("--device", None),
+    ],
+)
+def test_the_last_value_of_a_flag_holds(words: str, value: str | None) -> None:
+    assert flag_value(words.split(), "--device") == value
 
 
 def test_identity_is_passed_on(service: Callable[..., Service]) -> None:

@@ -39,8 +39,14 @@ class FakeNvml:
             "nvmlDeviceGetUUID": lambda handle: self.uuids[handle],
             "nvmlDeviceGetName": lambda handle: f"GPU number {handle}",
             "nvmlDeviceGetMemoryInfo": self._memory,
+            "nvmlDeviceGetCudaComputeCapability": self._capability,
             "nvmlDeviceGetComputeRunningProcesses": lambda handle: [SimpleNamespace(pid=pid) for pid in self.pids],
         }
+
+    def _capability(self, handle: int) -> tuple[int, int]:
+        if handle == 2:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return ((9, 0), (12, 1))[handle]
 
     def _shut(self) -> None:
         self.num_shut += 1
@@ -88,6 +94,7 @@ def test_nvml_is_asked_for_devices_processes_and_memory(nvml: FakeNvml) -> None:
         assert isinstance(inventory, NvmlInventory)
         assert inventory.driver == "580.1"
         assert [(d.uuid, d.index) for d in inventory.devices()] == [("GPU-aaa1", 0), ("GPU-aab2", 1), ("GPU-c", 2)]
+        assert [d.arch for d in inventory.devices()] == ["sm_90", "sm_121", ""]
         assert inventory.processes("GPU-c") == (3, 7)
         assert inventory.memory_used("GPU-c") == 5 << 20
         assert inventory.visibility(["GPU-c", "GPU-aaa1"]) == {"CUDA_VISIBLE_DEVICES": "GPU-c,GPU-aaa1"}

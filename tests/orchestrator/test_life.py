@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from campaigns.errors import IdentityMismatch, ServerFailed
+from campaigns.errors import IdentityMismatch, NothingAdmissible, ServerFailed
 from campaigns.plan import (
     Arm,
     Block,
     CampaignPlan,
     Fixture,
+    Mode,
     PairKey,
     Phase,
     Role,
@@ -31,6 +32,7 @@ from campaigns.plan import (
     pair_keys,
 )
 from campaigns.records import Campaign, Reason, Request, Round, Startup
+from campaigns.routes import refusal_name
 from orchestrator.journal import Journal
 from orchestrator.life import Desk, Life
 from orchestrator.prepare import Prepared
@@ -60,6 +62,7 @@ class ScriptedHandle:
         self.hits: Callable[[Role], dict[str, int]] = lambda role: {
             "/".join(self.plan.arm(role).schedules[0]): 1 if self.plan.arm(role).schedules else 0
         }
+        self.num_rounds: Callable[[], int] = lambda: 1
         self.live_ids: dict[str, tuple[int, ...] | None] = {}
         self.live_identity: dict[str, Any] = {}
         self.activated: list[Role] = []
@@ -124,8 +127,8 @@ class ScriptedHandle:
             last_content_ns=13,
             end_ns=14,
             first_tokens=1,
-            rounds=rounds,
-            n_rounds=1,
+            rounds=rounds[: self.num_rounds()],
+            n_rounds=self.num_rounds(),
             n_q1_steps=0,
             completion_tokens=3,
             cached_tokens=0,
@@ -240,6 +243,80 @@ def test_an_arm_whose_schedule_was_never_hit_makes_its_pairs_invalid(bench: Benc
     with bench.close() as reader:
         assert all(pair.reasons == (Reason.ARM_NOT_DISTINCT,) for pair in reader.pairs("c"))
         assert not any(pair.admissible for pair in reader.pairs("c"))
+
+
+REFUSED = refusal_name("projection", "y", "K = 52; a multiple of 32")
+
+
+def refuse_candidate(role: Role) -> dict[str, int]:
+    return {"projection/x": 5} if role is Role.CONTROL else {"projection/dense": 5, REFUSED: 5}
+
+
+@pytest.mark.parametrize(
+    "bench",
+    [PLAN, replace(PLAN, corpus="c", pairs=1), replace(PLAN, mode=Mode.AA)],
+    ids=["ab", "corpus", "aa"],
+    indirect=True,
+)
+def test_a_schedule_that_refused_every_call_ends_the_campaign_before_its_first_pair(bench: Bench) -> None:
+    handle = ScriptedHandle(bench.plan, 1)
+    handle.hits = refuse_candidate
+    words = (
+        r"arm b cannot run .*: projection/y refused: K = 52; a multiple of 32 \(5 calls\) and no call was taken: name"
+    )
+    with pytest.raises(NothingAdmissible, match=words):
+        bench.live(handle)
+    assert handle.measured == 0
+    with bench.close() as reader:
+        stored = [request.request for request in reader.requests("c")]
+        assert {request.phase for request in stored} == {Phase.WARMUP} and len(stored) == 2
+        assert any(REFUSED in request.counters for request in stored)  # the evidence
+
+
+@pytest.mark.parametrize(
+    ("warm", "measured"),
+    [
+        ({REFUSED: 9, "projection/y": 1}, {REFUSED: 9, "projection/y": 1}),  # the prefill alone, or the rounds alone
+        ({"projection/x": 5}, {"projection/x": 5}),  # nobody called it: the pairs tell
+        ({}, {}),  # a server without counters
+    ],
+    ids=["some refused", "never called", "no counters"],
+)
+def test_an_arm_that_is_not_only_refused_is_measured(
+    bench: Bench, warm: dict[str, int], measured: dict[str, int]
+) -> None:
+    handle = ScriptedHandle(PLAN, 1)
+    handle.hits = lambda role: {"projection/x": 5} if role is Role.CONTROL else measured if handle.measured else warm
+    bench.live(handle)
+    assert handle.measured == 8
+
+
+def test_an_answer_without_rounds_says_nothing_of_them(bench: Bench) -> None:
+    """A first fixture that ends with its prefill: the schedule takes rounds alone, and the second one has some."""
+    handle = ScriptedHandle(PLAN, 1)
+    handle.hits = lambda role: refuse_candidate(role) if handle.measured < 4 else {"projection/x": 5, "projection/y": 5}
+    handle.num_rounds = lambda: 0 if handle.measured < 4 else 1
+    bench.live(handle)
+    with bench.close() as reader:
+        assert [pair.admissible for pair in reader.pairs("c")] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("bench", [replace(PLAN, warmups=0)], indirect=True)
+def test_without_warm_ups_the_first_block_tells(bench: Bench) -> None:
+    handle = ScriptedHandle(bench.plan, 1)
+    handle.hits = refuse_candidate
+    with pytest.raises(NothingAdmissible):
+        bench.live(handle)
+    assert handle.measured == 4 and len(bench.store.recorded("c").pairs) == 2
+
+
+@pytest.mark.parametrize("bench", [replace(PLAN, startup_mode=StartupMode.SEQUENTIAL)], indirect=True)
+def test_a_sequential_arm_is_judged_in_its_own_life(bench: Bench) -> None:
+    handle = ScriptedHandle(bench.plan, 1)
+    handle.hits = refuse_candidate
+    with pytest.raises(NothingAdmissible, match="arm b cannot run"):
+        bench.live(handle)
+    assert handle.measured == (4 if handle.activated else 0) and not bench.store.recorded("c").pairs
 
 
 def test_other_token_ids_than_counted_are_a_mismatch(bench: Bench) -> None:

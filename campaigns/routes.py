@@ -1,0 +1,58 @@
+"""How the schedules of an arm fared, told by the names in a request's counters.
+
+`operator/schedule` counts its hits. The same name with a reason behind it counts the calls that named the schedule and
+went to the operator's default instead. Everybody who asks whether an arm was what it is called asks here. Knows no
+server; one that has no counters tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+_REFUSED = " refused: "
+
+
+def hits_name(operator: str, schedule: str) -> str:
+    return f"{operator}/{schedule}"
+
+
+def refusal_name(operator: str, schedule: str, reason: str) -> str:
+    return f"{operator}/{schedule}{_REFUSED}{reason}"
+
+
+def is_refusal(name: str) -> bool:
+    return _REFUSED in name
+
+
+@dataclass(frozen=True)
+class Route:
+    """One schedule that an arm names: how often it ran, and why how many calls were refused."""
+
+    name: str  # operator/schedule
+    hits: int
+    refusals: Mapping[str, int]  # reason -> calls
+
+    @property
+    def only_refused(self) -> bool:
+        """Called, and never for itself. A schedule that nobody called is another matter."""
+        return not self.hits and bool(self.refusals)
+
+    def told(self) -> list[str]:
+        """Every refusal as a phrase."""
+        return [f"{self.name}{_REFUSED}{reason} ({_calls(calls)})" for reason, calls in self.refusals.items()]
+
+
+def routes(schedules: Iterable[tuple[str, str]], counters: Mapping[str, int]) -> tuple[Route, ...]:
+    """One route for each of the arm's (operator, schedule)."""
+    return tuple(_route(hits_name(operator, schedule), counters) for operator, schedule in schedules)
+
+
+def _route(name: str, counters: Mapping[str, int]) -> Route:
+    prefix = f"{name}{_REFUSED}"
+    refusals = {key.removeprefix(prefix): calls for key, calls in counters.items() if key.startswith(prefix) and calls}
+    return Route(name, counters.get(name, 0), refusals)
+
+
+def _calls(count: int) -> str:
+    return "1 call" if count == 1 else f"{count} calls"
