@@ -7,8 +7,9 @@
     │   ├── NoDevice            no such device, foreign process, device marked as stuck
     │   ├── LeaseTimeout        somebody else holds it
     │   ├── ServerFailed        not ready, died, did not answer in time
-    │   └── StoreUnwritable     disk full, read-only, locked
-    └── IdentityMismatch    6   hash, tokenizer, identity or store mismatch
+    │   ├── StoreUnwritable     disk full, read-only, locked
+    │   └── StoreUnreadable     damaged
+    └── IdentityMismatch    6   hash, tokenizer or identity mismatch, store of a newer version
 
 The message is one sentence that names the value and the remedy: it is printed as it stands. Anything else that reaches
 the command line is a bug and keeps its traceback (exit 70). A campaign that a person ended, with `campaign stop`, SIGINT or
@@ -83,6 +84,10 @@ class ServerFailed(WorldError):
 
 
 class StoreUnwritable(WorldError):
+    pass
+
+
+class StoreUnreadable(WorldError):
     pass
 
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from campaigns.errors import CampaignError, Exit, UsageError
+from campaigns.errors import CampaignError, Exit
+from orchestrator.commands.options import Parser
 
 _EPILOG = """exit codes: 0 complete, 1 usage, 2 slower or inexact or a failed gate, 3 not conclusive (--strict), 4 no
 admissible pair, 5 device, lease, server or store, 6 identity mismatch, 70 a bug, 130 ended by a person (stop, SIGINT,
 SIGTERM) and to be resumed.
 A campaign may be named by its id, any unique beginning of it, or `last`."""
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse that raises our usage error instead of exiting with a code of its own."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see {self.prog} --help")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,9 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["run"] and not {"-h", "--help"} & set(arguments):
+        from orchestrator.commands.run import hydra_words
         from orchestrator.launch import run
 
-        return run(_run_flags(arguments[1:]))
+        return run(hydra_words(arguments[1:]))
     top = parser()
     options, settings = top.parse_known_args(arguments)  # argparse loses positional words that stand behind an option
     if settings and "settings" not in options:
@@ -57,11 +51,6 @@ def _dispatch(arguments: list[str]) -> int:
     options.settings = settings
     code: int = options.run(options)
     return code
-
-
-def _run_flags(arguments: list[str]) -> list[str]:
-    """`--strict` is ours and becomes a key; everything else is Hydra's."""
-    return ["strict=true" if word == "--strict" else word for word in arguments]
 
 
 def _interrupt(signum: int, frame: object) -> NoReturn:

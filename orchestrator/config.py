@@ -29,6 +29,7 @@ from campaigns.plan import (
     ServerPlan,
     StartupMode,
 )
+from results.place import DEFAULT
 
 
 @dataclass
@@ -138,7 +139,7 @@ class ClientConfig:
 
 @dataclass
 class StoreConfig:
-    path: str = "outputs/campaigns.sqlite"
+    path: str = str(DEFAULT)
 
 
 @dataclass

@@ -177,9 +177,9 @@ def _disk(scope: Scope) -> Iterator[Row]:
     free_bytes = shutil.disk_usage(folder).free
     found = f"{free_bytes / _GIB:.1f} GiB free for {scope.outputs}"
     if not os.access(folder, os.W_OK):
-        yield Row("disk", Level.FAULT, f"{folder} cannot be written", "choose another place with store.path")
+        yield Row("disk", Level.FAULT, f"{folder} cannot be written", "choose another place with --store")
     elif free_bytes < _GIB // 2:
-        yield Row("disk", Level.FAULT, found, "free some space, or choose another place with store.path")
+        yield Row("disk", Level.FAULT, found, "free some space, or choose another place with --store")
     elif free_bytes < 5 * _GIB:
         yield Row("disk", Level.WARNING, found, "a corpus campaign and its logs may fill it")
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
-from campaigns.errors import IdentityMismatch, StoreUnwritable, UsageError
+from campaigns.errors import StoreUnreadable, StoreUnwritable, UsageError
 
 BUSY_TIMEOUT_S = 30.0
 _NOT_A_DATABASE = "file is not a database"
@@ -41,7 +41,7 @@ def writer_engine(path: Path, *, foreign_keys: bool = True) -> Engine:
 def reader_engine(path: Path) -> Engine:
     """A read-only connection. A store without a file, or that is none, is a usage error."""
     if not path.is_file():
-        raise UsageError(f"there is no store at {path}: run a campaign first, or name another file with store.path")
+        raise UsageError(f"there is no store at {path}: run a campaign first, or name another file with --store")
     return create_engine("sqlite://", creator=lambda: read_only(path), poolclass=StaticPool)
 
 
@@ -56,9 +56,10 @@ def read_only(path: Path) -> sqlite3.Connection:
         except sqlite3.DatabaseError as error:
             connection.close()
             if _NOT_A_DATABASE in str(error):
-                raise UsageError(f"{path} is not an SQLite file: name the store with store.path") from error
+                raise not_a_store(path) from error
             if "immutable" in query:
-                raise UsageError(f"the store {path} cannot be read ({error})") from error
+                told = UsageError(f"the store {path} cannot be read ({error}): ask its owner, or copy it")
+                raise complaint(path, error) or told from error
             continue
         return connection
     raise AssertionError("unreachable")
@@ -74,8 +75,34 @@ def writing(path: Path) -> Iterator[None]:
         if isinstance(cause, sqlite3.OperationalError):
             raise StoreUnwritable(_sentence(path, str(cause))) from error
         if _NOT_A_DATABASE in str(cause):
-            raise IdentityMismatch(f"{path} is not an SQLite file: name another store with store.path") from error
+            raise not_a_store(path) from error
         raise
+
+
+def complaint(path: Path, error: BaseException) -> StoreUnreadable | None:
+    """What SQLite says of a damaged or busy file, as one sentence; None for an error that is none of its own."""
+    cause = str(error.orig if isinstance(error, DBAPIError) else error)
+    if not isinstance(error, DBAPIError | sqlite3.DatabaseError):
+        return None
+    if "malformed" in cause or "I/O" in cause:
+        return StoreUnreadable(f"the store {path} is damaged ({cause}): go back to a copy of it")
+    if "locked" in cause:
+        return StoreUnreadable(f"the store {path} was locked for {BUSY_TIMEOUT_S:.0f} s: ask again later")
+    return None
+
+
+def check_ours(path: Path) -> None:
+    """Before a writer opens a file and changes it: nothing, an empty file, or a store."""
+    if path.is_file() and path.stat().st_size:
+        with closing(read_only(path)) as connection:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if tables and "alembic_version" not in tables:
+            raise not_a_store(path)
+
+
+def not_a_store(path: Path) -> UsageError:
+    """One fault, one sentence, whoever opens the file and whether it is SQLite at all."""
+    return UsageError(f"{path} is not a store of campaigns: name another file with --store")
 
 
 def _sentence(path: Path, complaint: str) -> str:
@@ -85,7 +112,7 @@ def _sentence(path: Path, complaint: str) -> str:
     if "locked" in complaint:
         return f"the store {path} was locked by another process for {BUSY_TIMEOUT_S:.0f} s: resume later; {kept}"
     if "readonly" in complaint or "unable to open" in complaint:
-        return f"the store {path} is not writable ({complaint}): name a writable place with store.path"
+        return f"the store {path} is not writable ({complaint}): name a writable place with --store"
     if "I/O" in complaint:
         return f"the store {path} cannot be written ({complaint}): a size limit or the disk refused; {kept}"
     return f"the store {path} refused a write ({complaint}); {kept}"

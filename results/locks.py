@@ -64,7 +64,7 @@ class CampaignLock:
             return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StoreUnwritable(
-                f"the lock {self.path} cannot be made ({error.strerror}): name a writable place with store.path"
+                f"the lock {self.path} cannot be made ({error.strerror}): name a writable place with --store"
             ) from error
 
     def _still_there(self, fd: int) -> bool:

@@ -11,7 +11,8 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from campaigns.errors import IdentityMismatch
-from results.database import writer_engine, writing
+from results.database import check_ours, not_a_store, writer_engine, writing
+from results.place import make_place
 from results.schema import REVISION
 
 MIGRATIONS = Path(__file__).with_name("migrations")
@@ -19,8 +20,9 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 
 def migrate(path: Path) -> None:
     """Creates the store, or brings it up to date; an older one is first copied to `<name>.<revision>.bak`."""
+    make_place(path)
+    check_ours(path)
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         engine = writer_engine(path, foreign_keys=False)
         try:
             with engine.begin() as connection:
@@ -29,14 +31,14 @@ def migrate(path: Path) -> None:
             engine.dispose()
 
 
-def revision(connection: Connection) -> str | None:
-    """The store's revision; None for an empty file."""
+def revision(path: Path, connection: Connection) -> str | None:
+    """The store's revision; None for an empty file, UsageError for another program's."""
     tables = inspect(connection).get_table_names()
     if not tables:
         return None
     found = connection.scalar(text("SELECT version_num FROM alembic_version")) if "alembic_version" in tables else None
     if found is None:
-        raise IdentityMismatch("the file is an SQLite database of something else: name another store with store.path")
+        raise not_a_store(path)
     return str(found)
 
 
@@ -58,7 +60,7 @@ def copy_store(source: Path, target: Path) -> None:
 
 
 def _upgrade(path: Path, connection: Connection) -> None:
-    found = revision(connection)
+    found = revision(path, connection)
     if found == REVISION:
         return
     if found is not None:

@@ -28,7 +28,7 @@ from campaigns.records import (
     StartupEnd,
 )
 from results import schema
-from results.database import reader_engine
+from results.database import complaint, reader_engine
 from results.locks import has_writer
 from results.migrate import check_known, copy_store, migrate, revision
 from results.recorded import Recorded, recorded
@@ -90,6 +90,8 @@ class Reader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+        if error is not None and (said := complaint(self.path, error)) is not None:
+            raise said from error
 
     def close(self) -> None:
         self.connection.close()
@@ -202,7 +204,7 @@ class Reader:
 
     def _current(self, connection: Connection) -> Connection:
         """The connection itself, or one to a migrated copy where the store is older."""
-        found = revision(connection)
+        found = revision(self.path, connection)
         if found == schema.REVISION:
             return connection
         connection.close()

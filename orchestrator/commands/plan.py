@@ -8,6 +8,7 @@ from typing import Any
 
 from campaigns.errors import Exit, UsageError
 from orchestrator.commands.options import store_option
+from results.place import DEFAULT
 
 
 def add_plan_parser(subparsers: Any) -> None:
@@ -23,8 +24,10 @@ def run_plan(options: argparse.Namespace) -> int:
     if options.source is None:
         from orchestrator.launch import composed
         from orchestrator.outlook import outlook
+        from orchestrator.overrides import store_override
 
-        print(outlook(composed(options.overrides, options.store)), end="")
+        named = [store_override(options.store)] if options.store != DEFAULT else []
+        print(outlook(composed([*options.overrides, *named])), end="")
         return int(Exit.COMPLETE)
     if options.overrides:
         raise UsageError(f"{options.overrides[0]}: --from takes its configuration from the campaign; drop the override")

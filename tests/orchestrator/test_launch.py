@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from campaigns.errors import Exit, highest
@@ -11,15 +13,51 @@ from orchestrator.cli import main
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["run", "campaign.pair=3"], "campaign.pair: Key 'pair' not in 'CampaignConfig'"),
-        (["run", "campaign.pairs=many"], "campaign.pairs: Value 'many' of type 'str'"),
-        (["run", "campaign.candidate.schedule.x=1"], "campaign.candidate.schedule: Key 'schedule' not in 'ArmConfig'"),
-        (["run", "+campaign.foo=1"], "campaign.foo: Key 'foo' not in 'CampaignConfig'"),
-        (["run", "+foo=1"], "foo: Key 'foo' not in 'Config'"),
+        (["run", "campaign.pair=3"], "campaign.pair=3: there is no key campaign.pair; did you mean campaign.pairs?"),
+        (["run", "startups=3"], "did you mean campaign.startups?"),
+        (["run", "sampling.temp=0"], "did you mean sampling.temperature?"),
+        (["run", "sampling.zzz=0"], "sampling has temperature, top_k, top_p, min_p"),
+        (["run", "campaign.pairs=many"], "campaign.pairs=many: must be a whole number"),
+        (["run", "campaign.max_tokens=many"], "campaign.max_tokens=many: must be a whole number, or null"),
+        (["run", "store.path=null"], "store.path=null: must be text"),
+        (["run", "strict=perhaps"], "strict=perhaps: must be true or false"),
+        (["run", "lease.indices=[a]"], "lease.indices=[a]: must be a list of whole numbers, as [0,1]"),
+        (["run", "campaign.candidate.schedules=[a]"], "must be a mapping, as {key: value}"),
+        (["run", "campaign.control=fast"], "must be a group of keys: name, schedules, env, args"),
+        (["run", "campaign.candidate.schedule.x=1"], "did you mean campaign.candidate.schedules?"),
+        (["run", "campaign.candidate.schedules.gdn=cpu-bv8"], "with a plus, +campaign.candidate.schedules.gdn=cpu-bv8"),
+        (["run", "fixtures.items=[{idd: a}]"], "idd: FixtureConfig has no key idd; did you mean id?"),
+        (["run", "campaign.name=${oops}"], "Interpolation key 'oops' not found"),
+        (["run", "+campaign.foo=1"], "+campaign.foo=1: there is no key campaign.foo; campaign has name, mode"),
+        (["run", "+foo=1"], "+foo=1: there is no key foo; there are campaign, fixtures"),
+        (["run", "campain=smoke"], "campain=smoke: there is no key campain; did you mean campaign?"),
+        (["run", "~campaign.pairs"], "~campaign.pairs: a key cannot be left out"),
+        (["run", "=3"], "=3 names no key"),
+        (["run", "foo"], "foo is no setting: write KEY=VALUE"),
+        (["run", ""], "'' is no setting"),
+        (["run", "endpoint"], "endpoint is no setting: did you mean campaign=endpoint?"),
+        (["run", "campaign.pairs"], "campaign.pairs is no setting: give it a value, as campaign.pairs=…"),
+        (["run", "server.args=[--a"], "server.args=[--a cannot be read"),
+        (["run", "campaign.seed=1,2"], "campaign.seed=1,2 names several values: add --multirun"),
         (["run", "--bogus"], "unknown flag --bogus"),
-        (["run", "arm@campaign.candidate=nope"], "there is no arm/nope; choose arm= one of"),
-        (["run", "campaign=nope"], "there is no campaign/nope"),
-        (["run", "campaign.pairs"], "campaign.pairs"),
+        (["run", "--cfg"], "argument --cfg/-c: expected one argument; see campaign run --help"),
+        (["run", "--cfg", "jobs"], "invalid choice: 'jobs'"),
+        (["run", "--store"], "argument --store: expected one argument; see campaign run --help"),
+        (["run", "--config-name", "none"], "Cannot find primary config 'none'"),
+        (["run", "arm@campaign.candidate=nope"], "there is no arm/nope; there are attention-cpu-grouped"),
+        (["run", "arm@campaign.candidate=cpu-tunned"], "there is no arm/cpu-tunned; did you mean cpu-tuned?"),
+        (["run", "arm=cpu-tuned"], "choose arm@campaign.control=… or arm@campaign.candidate=…"),
+        (["run", "campaign=nope"], "campaign=nope: there is no campaign/nope; there are corpus148"),
+        (["run", "campaign=3"], "there is no campaign/3"),
+        (["run", "corpus=null"], "there is no corpus/null; there are embedded, file, none"),
+        (["run", "+server=vllm"], "server is chosen already; drop the plus"),
+        (["run", "--multirun", "campaign=smoke,smok"], "there is no campaign/smok; did you mean smoke?"),
+        (
+            ["run", "--store", "no such/it's a=b, [c].sqlite"],
+            "there is no folder no such for the store it's a=b, [c].sqlite",
+        ),
+        (["run", "store.path=nowhere/c.sqlite"], "there is no folder nowhere for the store c.sqlite"),
+        (["run", "--store", "."], "the store . is a folder: name a file in it"),
         (["run", "campaign.candidate.schedules={selection: nope}"], "selection has no schedule nope; known: keys"),
         (["run", "+campaign.candidate.schedules.warp=fast"], "unknown operator warp"),
         (["run", "server.model=/nowhere"], "server.model=/nowhere: no such folder"),
@@ -33,11 +71,12 @@ def test_bad_input_gets_one_sentence_and_code_1(
     words: list[str],
     sentence: str,
     capfd: pytest.CaptureFixture[str],
-    tmp_path: object,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     assert main(words) == Exit.USAGE
+    assert not list(tmp_path.rglob("*.sqlite"))
     captured = capfd.readouterr()
     assert sentence in captured.err and captured.err.count("\n") == 1 and "Traceback" not in captured.err
 

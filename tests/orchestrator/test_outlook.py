@@ -32,5 +32,5 @@ def test_a_corpus_campaign_warms_each_arm_once_per_startup(capsys: pytest.Captur
 
 def test_bad_overrides_are_refused_as_run_refuses_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "campaign.pair=3"]) == Exit.USAGE
-    assert "campaign.pair: Key 'pair' not in 'CampaignConfig'" in capsys.readouterr().err
+    assert "campaign.pair=3: there is no key campaign.pair; did you mean campaign.pairs?" in capsys.readouterr().err
     assert main(["plan", "campaign.pairs=3", "--from", "last"]) == Exit.USAGE

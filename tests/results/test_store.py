@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.errors import IdentityMismatch, UsageError
+from campaigns.errors import IdentityMismatch, StoreUnreadable, UsageError
 from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan, blocks, pair_keys
 from campaigns.records import (
     CampaignStatus,
@@ -27,6 +27,7 @@ from campaigns.records import (
 from results import schema
 from results.frames import requests
 from results.hashing import row_sha256
+from results.place import DEFAULT
 from results.reader import Reader
 from results.store import Store
 from results.synthetic import Driver, Script, Trajectory
@@ -327,7 +328,7 @@ def test_a_read_only_store_is_refused_by_the_writer_and_read_by_the_reader(read_
         results.store.Store.open(Path({str(path)!r}))
     """)
     sentence = refused.stderr.strip().splitlines()[-1]
-    assert "StoreUnwritable" in sentence and "not writable" in sentence and "store.path" in sentence
+    assert "StoreUnwritable" in sentence and "not writable" in sentence and "--store" in sentence
     read = as_nobody(f"""
         from pathlib import Path
         from results.reader import Reader
@@ -356,7 +357,7 @@ def test_ids_may_be_abbreviated_while_unique(path):
             reader.resolve("zzz")
 
 
-def test_a_missing_empty_or_foreign_file_is_a_usage_or_identity_error(path, tmp_path):
+def test_a_missing_or_foreign_file_is_one_fault_for_readers_and_writers(path, tmp_path):
     with pytest.raises(UsageError, match="no store at"):
         Reader.open(path)
     foreign = tmp_path / "foreign.sqlite"
@@ -364,15 +365,38 @@ def test_a_missing_empty_or_foreign_file_is_a_usage_or_identity_error(path, tmp_
     connection.execute("CREATE TABLE other (x)")
     connection.commit()
     connection.close()
-    for opener in (Reader.open, Store.open):
-        with pytest.raises(IdentityMismatch, match="something else"):
-            opener(foreign)
     text = tmp_path / "notes.txt"
     text.write_text("not a database at all, but long enough to be looked at" * 40)
-    with pytest.raises(UsageError, match="not an SQLite file"):
-        Reader.open(text)
-    with pytest.raises(IdentityMismatch, match="not an SQLite file"):
-        Store.open(text)
+    for file in (foreign, text):
+        before = file.read_bytes()
+        for opener in (Reader.open, Store.open):
+            with pytest.raises(UsageError, match="is not a store of campaigns: name another file with --store"):
+                opener(file)
+        assert file.read_bytes() == before
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path, monkeypatch):
+    for path, said in ((tmp_path / "typo" / "c.sqlite", "there is no folder"), (tmp_path, "is a folder: name a file")):
+        with pytest.raises(UsageError, match=said):
+            Store.open(path)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)
+    Store.open(DEFAULT).close()
+    assert DEFAULT.is_file()
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.9])
+def test_a_damaged_store_is_a_sentence(path, kept):
+    """Whether SQLite meets the damage when it opens the file, or later."""
+    with Store.open(path) as store:
+        campaign_id = Driver(store, PLAN, script).run()
+    content = path.read_bytes()
+    pages = [content[i : i + 4096] for i in range(0, len(content), 4096)]
+    for number in range(int(kept * len(pages)), len(pages)):
+        pages[number] = bytes(4096)
+    path.write_bytes(b"".join(pages))
+    with pytest.raises(StoreUnreadable, match="is damaged"), Reader.open(path) as reader:
+        list(reader.requests(campaign_id))
 
 
 def test_the_reader_sees_what_the_writer_committed_while_it_writes(path):

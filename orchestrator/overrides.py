@@ -1,0 +1,133 @@
+"""The words behind `campaign run`, checked before Hydra sees them; and Hydra's complaints as sentences of ours.
+
+Hydra names what it met, not what to write instead: here the groups come from `conf/`, the keys from the schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Sweep
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import OmegaConf
+from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
+
+from campaigns.errors import UsageError
+from orchestrator.identity import CONF
+from orchestrator.keys import keys_of, kind_of, meant, paths, wanted
+from orchestrator.nearest import nearest
+
+
+def store_override(path: Path) -> str:
+    """`--store FILE` as the key that it stands for, quoted for Hydra's grammar."""
+    escaped = str(path).replace("\\", "\\\\").replace("'", "\\'")
+    return f"store.path='{escaped}'"
+
+
+def check(words: Sequence[str], *, sweeps: bool = False) -> None:
+    """UsageError for the first word that names no group, option or key, or is none at all."""
+    for word in words:
+        override = _parsed(word)
+        if override.key_or_group.partition("/")[0].partition(".")[0] == "hydra":
+            continue
+        if override.is_sweep_override() and not sweeps:
+            raise UsageError(f"{word} names several values: add --multirun, or write a list as [a,b]")
+        if override.key_or_group in options():
+            _check_group(word, override)
+        else:
+            _check_key(word, override)
+
+
+@cache
+def groups() -> tuple[str, ...]:
+    """What the defaults list of conf/config.yaml lets a word choose: `server`, `arm@campaign.control`, …"""
+    lines: Any = OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml"))
+    chosen = [next(iter(line)) for line in lines["defaults"] if isinstance(line, dict)]
+    return tuple(name for name in chosen if not name.startswith("override "))
+
+
+@cache
+def options() -> dict[str, tuple[str, ...]]:
+    """Group to the names of its files."""
+    names = dict.fromkeys(name.partition("@")[0] for name in groups())
+    return {name: tuple(sorted(path.stem for path in (CONF / name).glob("*.yaml"))) for name in names}
+
+
+def _parsed(word: str) -> Override:
+    try:
+        override = OverridesParser.create().parse_override(word)
+    except HydraException:
+        if "=" in word:
+            example = "KEY=[a,b], KEY={a: b}, KEY='some text'"
+            raise UsageError(f"{word} cannot be read: write one of {example} and quote it for the shell") from None
+        raise UsageError(f"{word or repr(word)} is no setting: {_setting(word)}") from None
+    if not override.key_or_group:
+        raise UsageError(f"{word} names no key: write KEY=VALUE; see campaign run --help")
+    return override
+
+
+def _setting(word: str) -> str:
+    """What a bare word may have been meant to be."""
+    holders = [f"{group}={word}" for group in groups() if word in options()[group.partition("@")[0]]]
+    if holders:
+        return f"did you mean {' or '.join(holders)}?"
+    if word in paths():
+        return f"give it a value, as {word}=…"
+    return "write KEY=VALUE, as campaign=smoke or campaign.startups=3; see campaign run --help"
+
+
+def _check_group(word: str, override: Override) -> None:
+    name = override.key_or_group
+    whole = f"{name}@{override.package}" if override.package else name
+    if whole not in groups() and not override.is_add():
+        holders = [group for group in groups() if group.partition("@")[0] == name]
+        raise UsageError(f"{word}: there is no {whole}; choose {' or '.join(f'{group}=…' for group in holders)}")
+    if whole in groups() and override.is_add():
+        raise UsageError(f"{word}: {whole} is chosen already; drop the plus")
+    for choice in _choices(override):
+        if choice not in options()[name]:
+            raise UsageError(f"{word}: there is no {name}/{choice}; {nearest(choice, options()[name])}")
+
+
+def _choices(override: Override) -> list[str]:
+    if override.is_delete():
+        return []
+    if isinstance(override.value(), Sweep):
+        return [str(choice) for choice in override.sweep_string_iterator()]
+    value = override.value()
+    return ["null" if choice is None else str(choice) for choice in (value if isinstance(value, list) else [value])]
+
+
+def _check_key(word: str, override: Override) -> None:
+    path = override.key_or_group
+    if kind_of(path) is None:
+        raise UsageError(f"{word}: there is no key {path}; {meant(path, groups())}")
+    if override.is_delete() and path in paths():
+        raise UsageError(f"{word}: a key cannot be left out; give it another value, as {path}=…")
+
+
+def sentence(error: BaseException, words: Sequence[str]) -> str:
+    """One sentence of what Hydra or OmegaConf refused; the deepest cause names the key with its full path."""
+    cause: BaseException = error
+    while isinstance(cause.__cause__, HydraException | OmegaConfBaseException):
+        cause = cause.__cause__
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    if isinstance(cause, MissingConfigException):
+        return lines[0]
+    key = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")), "")
+    said = "; ".join(line for line in lines if not line.startswith(("full_key:", "object_type", "reference_type")))
+    path = key.partition("[")[0]
+    told = next((word for word in words if f"{path}.".startswith(f"{word.lstrip('+').partition('=')[0]}.")), "")
+    if unknown := re.fullmatch(r"Key '(.+)' not in '(\w+)'", said):
+        return f"{told or key}: {unknown[2]} has no key {unknown[1]}; {nearest(unknown[1], keys_of(unknown[2]))}"
+    if said.endswith("is not in struct"):
+        return f"{told or key} is not there yet: add it with a plus, +{told or key}"
+    if isinstance(cause, MissingMandatoryValue):
+        return f"{key} has no value: give one, as {key}=…"
+    kind = kind_of(path) if told and not isinstance(cause, InterpolationResolutionError) else None
+    return f"{told}: must be {wanted(kind)}" if kind not in (None, Any) else f"{told or key}: {said}".removeprefix(": ")
