@@ -228,8 +228,8 @@ def _refuse(options: EngineOptions, target: TargetConfig, draft: DraftConfig | N
         raise ModelError(f"kv_cache_dtype {options.kv_cache_dtype!r} is unknown; choose from {', '.join(CACHE_DTYPES)}")
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         raise ModelError(f"device {options.device!r} was asked for and torch sees no CUDA device; use --device cpu")
-    if options.world_size > 1 and (options.keep_nvfp4 or options.rendezvous is None):
-        raise ModelError("tensor-parallel ranks need a rendezvous file and dequantised weights")
+    if options.world_size > 1 and options.rendezvous is None:
+        raise ModelError("tensor-parallel ranks need a rendezvous file")
     limit = options.max_model_len
     if limit is not None and not 2 <= limit <= target.max_position_embeddings:
         raise ModelError(

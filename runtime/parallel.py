@@ -10,18 +10,21 @@ Knows no requests and no kernels.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from kernels.projection.nvfp4 import GROUP
 from runtime.config import TargetConfig
 from runtime.errors import ModelError
-from runtime.models.layers import Linear
+from runtime.models import quant
+from runtime.models.layers import Linear, Weight
 from runtime.models.target import Head, Target
 from runtime.operators import Operators
 
@@ -33,6 +36,10 @@ _DIVIDED = (
     "linear_num_value_heads",
     "intermediate_size",
 )
+_BY_INPUTS = ("self_attn.o_proj.weight", "mlp.down_proj.weight", "linear_attn.out_proj.weight")
+# Queries, keys and values lie one behind the other: each is cut by its own heads.
+_BY_KIND = ("linear_attn.in_proj_qkv.weight", "linear_attn.conv1d.weight")
+_BY_OUTPUTS = re.compile(r"_proj(_[abz])?\.weight$|^lm_head\.weight$|linear_attn\.(A_log|dt_bias)$")
 
 
 class Group:
@@ -86,22 +93,22 @@ def shard_config(config: TargetConfig, size: int) -> TargetConfig:
     return replace(config, **{name: getattr(config, name) // size for name in _DIVIDED})
 
 
-class ShardedWeights(Mapping[str, Any]):
-    """One rank's share of a checkpoint's tensors, cut as they are asked for."""
+class ShardedWeights(Mapping[str, Weight]):
+    """One rank's share of a checkpoint's tensors, cut as they are asked for; 4-bit linears stay in 4 bits."""
 
-    def __init__(self, whole: Mapping[str, Any], config: TargetConfig, rank: int, size: int) -> None:
+    def __init__(self, whole: Mapping[str, Weight], config: TargetConfig, rank: int, size: int) -> None:
         self._whole, self._config, self._rank, self._size = whole, config, rank, size
 
-    def __getitem__(self, name: str) -> Any:
-        value = self._whole[name]
-        last = name.split(".", 2)[-1] if name.startswith("layers.") else name
-        if last.startswith("linear_attn."):
-            return self._linear_attention(last.removeprefix("linear_attn."), value)
-        if last in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
-            return self._cut(value, 1)
-        if last.endswith("_proj.weight") or last == "lm_head.weight":
-            return self._cut(value, 0)
-        return value
+    def __getitem__(self, name: str) -> Weight:
+        weight = self._whole[name]
+        if isinstance(weight, Tensor):
+            return self._share(name, weight)
+        if name.endswith(_BY_INPUTS) and weight.k % (GROUP * self._size):
+            raise ModelError(
+                f"{name} has {weight.k} inputs, {GROUP} to a scale, and tensor-parallel size {self._size} would cut "
+                "such a group: serve it without --keep-nvfp4"
+            )
+        return quant.cut(weight, partial(self._share, name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._whole)
@@ -109,16 +116,13 @@ class ShardedWeights(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._whole)
 
-    def _linear_attention(self, name: str, value: Tensor) -> Tensor:
-        if name == "norm.weight":
-            return value
-        if name == "out_proj.weight":
+    def _share(self, name: str, value: Tensor) -> Tensor:
+        if name.endswith(_BY_INPUTS):
             return self._cut(value, 1)
-        if name not in ("in_proj_qkv.weight", "conv1d.weight"):
-            return self._cut(value, 0)
-        # Queries, keys and values lie one behind the other: each is cut by its own heads.
-        widths = (self._config.key_dim, self._config.key_dim, self._config.value_dim)
-        return torch.cat([self._cut(part, 0) for part in value.split(widths)])
+        if name.endswith(_BY_KIND):
+            widths = (self._config.key_dim, self._config.key_dim, self._config.value_dim)
+            return torch.cat([self._cut(part, 0) for part in value.split(widths)])
+        return self._cut(value, 0) if _BY_OUTPUTS.search(name) else value
 
     def _cut(self, value: Tensor, axis: int) -> Tensor:
         return value.chunk(self._size, axis)[self._rank].contiguous()

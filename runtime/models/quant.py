@@ -5,7 +5,7 @@ Per linear: `weight_packed` uint8 [N, K/2] (two E2M1 codes a byte, low nibble fi
 `kernels.projection.nvfp4`'s.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -58,6 +58,13 @@ def read(checkpoint: "Checkpoint", name: str, device: torch.device) -> Nvfp4Weig
     """One quantised linear as stored; `dequantised()` gives its FP32 values with one rounding."""
     packed, scales = (checkpoint.raw(f"{name}.{part}").to(device) for part in ("weight_packed", "weight_scale"))
     return Nvfp4Weight(packed, scales, float(checkpoint.raw(f"{name}.weight_global_scale")), packed.shape[0])
+
+
+def cut(weight: Nvfp4Weight, part_of: Callable[[Tensor], Tensor]) -> Nvfp4Weight:
+    """A part of an unpadded weight; `part_of` takes the same share of its codes [N, K/2] as of its scales [N, K/16]."""
+    # As bytes: torch cannot join float8 tensors on every device.
+    packed, scales = part_of(weight.packed), part_of(weight.scales.view(torch.uint8)).view(torch.float8_e4m3fn)
+    return Nvfp4Weight(packed, scales, weight.global_scale, packed.shape[0])
 
 
 def joined(parts: Sequence[Tensor | Nvfp4Weight]) -> Nvfp4Weight | None:

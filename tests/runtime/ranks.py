@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels.projection import nvfp4
 from kernels.registry import Routes
 from runtime.config import DraftConfig, TargetConfig
 from runtime.engine import Engine, EngineOptions, EngineShape
+from runtime.models.quant import quantisable
 from runtime.models.weights import draft_shapes, random_weights, target_shapes
 from runtime.operators import Operators
 from runtime.parallel import Group, ShardedWeights, shard_config
@@ -52,17 +54,28 @@ def twins(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return dict(weights) | {"lm_head.weight": torch.cat((half, half))}
 
 
-def engine(rank: int, size: int, rendezvous: str, tied: bool) -> Engine:
+def four_bit(weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    return {name: nvfp4.quantise(value) if quantisable(name) else value for name, value in weights.items()}
+
+
+MODELS: dict[str, Callable[[Mapping[str, Tensor]], Mapping[str, Any]]] = {
+    "plain": lambda weights: weights,
+    "twins": twins,
+    "4-bit": four_bit,
+}
+
+
+def engine(rank: int, size: int, rendezvous: str, model: str) -> Engine:
     make = builders()
     changes = {"num_attention_heads": 8, "num_key_value_heads": 4}
     changes |= {"linear_num_key_heads": 4, "linear_num_value_heads": 8, "vocab_size": VOCAB}
+    changes |= {"linear_value_head_dim": 16, "intermediate_size": 128}  # whole groups of 4-bit weights for every rank
     changes |= {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]}
     dflash = make.draft_json()["dflash_config"] | {"target_layer_ids": [0]}
     config = TargetConfig.from_hf(make.target_json(**changes))
     draft = DraftConfig.from_hf(make.draft_json(vocab_size=VOCAB, num_target_layers=2, dflash_config=dflash))
     options = EngineOptions(max_model_len=256, page_size=16, rank=rank, world_size=size, rendezvous=rendezvous)
-    weights: Mapping[str, Any] = random_weights(target_shapes(config), 1)
-    weights = twins(weights) if tied else weights
+    weights = MODELS[model](random_weights(target_shapes(config), 1))
     shape = EngineShape.of(shard_config(config, size), draft, options)
     if size > 1:
         weights = ShardedWeights(weights, config, rank, size)
@@ -81,13 +94,13 @@ class EvenOnly:
         pass
 
 
-def answers(built: Engine) -> dict[str, Any]:
+def answers(built: Engine, samplers: Sequence[str]) -> dict[str, Any]:
     prompt = builders().prompt_of(30, vocab=VOCAB)
     found: dict[str, Any] = {}
-    for name, sampling in SAMPLERS.items():
+    for name in samplers:
         for gate in (None, EvenOnly()):
             before = gathered(built)
-            request = GenerateRequest(prompt, sampling, max_tokens=16, eos_ids=(), gate=gate)
+            request = GenerateRequest(prompt, SAMPLERS[name], max_tokens=16, eos_ids=(), gate=gate)
             tokens = [token for event in built.generate(request) for token in getattr(event, "token_ids", ())]
             found[f"{name}, {'masked' if gate else 'free'}"] = (tokens, gathered(built) - before)
     return found
@@ -140,9 +153,9 @@ def main() -> None:
     rank, size, rendezvous, output = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
     torch.set_num_threads(1)
     found = SimpleNamespace(answers={}, selections={}, audits={})
-    for tied in (False, True):
-        built = engine(rank, size, f"{rendezvous}-{tied}", tied)
-        found.answers[tied] = answers(built)
+    for model in MODELS:
+        built = engine(rank, size, f"{rendezvous}-{model}", model)
+        found.answers[model] = answers(built, ["greedy"] if model == "4-bit" else list(SAMPLERS))
         if built.group is not None:
             found.audits = audits(built)
             found.selections = selections(built.group)
