@@ -21,11 +21,10 @@ from campaigns.errors import IdentityMismatch, NothingAdmissible, UsageError, Wo
 from campaigns.plan import Phase
 from campaigns.records import Campaign, CampaignStatus, Request, Score
 from campaigns.scorers import scoring
-from campaigns.scorers.answer import Equal
 from campaigns.scorers.execution import Job, Outcome
 from campaigns.scorers.verdict import Answer, Verdict
-from orchestrator.equivalence import EquivalenceWorker
 from orchestrator.sandbox import Sandbox, SandboxRefused
+from orchestrator.scorer import TIMEOUT_S, ScorerProcess
 from results.locks import CampaignLock
 from results.reader import Reader
 from results.store import Store
@@ -34,7 +33,7 @@ from results.store import Store
 @dataclass(frozen=True)
 class Settings:
     sandbox: Sandbox = field(default_factory=Sandbox)
-    equivalence_timeout_s: float = 20.0
+    text_timeout_s: float = TIMEOUT_S  # of one mathematical or structured answer
     jobs: int = 1  # sets of tests at once: more than the idle cores turns right answers into timeouts
     corpus_path: str = ""  # where the frozen corpus lies now; empty: where the campaign's configuration says
 
@@ -101,19 +100,19 @@ def _score_all(
     answers: dict[Judging, Answer] = {
         _judging(r): Answer(r.text, r.tool_calls_json, r.finish_reason) for r in requests if r.key.fixture in cases
     }
-    with EquivalenceWorker(settings.equivalence_timeout_s) as worker, ThreadPoolExecutor(settings.jobs) as pool:
-        one, run = _OneAtATime(worker), _Checked(settings.sandbox)
+    with ScorerProcess(settings.text_timeout_s) as text, ThreadPoolExecutor(settings.jobs) as pool:
+        run = _Checked(settings.sandbox)
 
         def judge(judging: Judging) -> list[Verdict]:
             _nobody_measures(store_path, campaign_id)
-            return scoring.score(cases[judging[0]], answers[judging], one, run)
+            return scoring.score(cases[judging[0]], answers[judging], text, run)
 
         verdicts = dict(zip(answers, pool.map(judge, answers), strict=True))
     arguments = json.dumps(
         {
             "corpus_sha256": corpus.sha256,
             "sandbox": str(settings.sandbox.mode),
-            "equivalence_timeout_s": settings.equivalence_timeout_s,
+            "text_timeout_s": settings.text_timeout_s,
             "jobs": settings.jobs,
             "host_loops_per_s": speed,
         }
@@ -143,17 +142,6 @@ class _Checked:
         if refusal:
             raise SandboxRefused(refusal)
         return self._sandbox(job)
-
-
-class _OneAtATime:
-    """The one equivalence worker, shared by threads."""
-
-    def __init__(self, worker: EquivalenceWorker) -> None:
-        self._worker, self._lock = worker, Lock()
-
-    def __call__(self, wanted: str, given: str) -> Equal:
-        with self._lock:
-            return self._worker(wanted, given)
 
 
 def _row(campaign_id: str, request: Request, verdict: Verdict, utc: str, arguments: str) -> Score:

@@ -1,45 +1,30 @@
-"""Final answers of GSM8K and MATH: the last boxed expression, else the last number.
-
-Equivalence is math-verify's business; it may hang or fill the memory on hostile LaTeX, so `Equivalence` is a function
-that the caller supplies, and `orchestrator.equivalence` asks a process that can be ended.
-"""
+"""Final answers of GSM8K and MATH: the last boxed expression, else the last number."""
 
 from __future__ import annotations
 
 import re
-from enum import StrEnum
-from typing import Protocol
 
+from campaigns.scorers.equivalence import Equal, equivalent
 from campaigns.scorers.verdict import Answer, Judged, Verdict
 
 # a sign behind a digit, letter or bracket is an operator or a hyphen: "pages 5-10"
 _NUMBER = re.compile(r"(?:(?<![\w)\]}])[-+])?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?|\.\d+)")
 _SPACES = ("\\,", "\\;", "\\:", "\\!")
+_LEADING_SPACE = re.compile(r"(?:\s|\\[,;:!])*")
 _MINUS = str.maketrans("\u2212", "-")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
 
 
-class Equal(StrEnum):
-    YES = "yes"
-    NO = "no"
-    TIMEOUT = "timeout"
-    ERROR = "error"
-
-
-class Equivalence(Protocol):
-    def __call__(self, wanted: str, given: str) -> Equal: ...
-
-
-def score_answer(scorer: str, wanted: str, answer: Answer, equal: Equivalence) -> Verdict:
+def score_answer(scorer: str, wanted: str, answer: Answer) -> Verdict:
     given = final_answer(answer.final_text)
     details = {"given": (given or "")[:200], "wanted": wanted}
     if answer.capped:
         return Verdict(scorer, Judged.CAPPED, details)
     if given is None:
         return Verdict(scorer, Judged.FAILED, details | {"reason": "no final answer"})
-    said = Equal.YES if wanted.strip() == given else equal(wanted, given)
-    outcomes = {Equal.YES: Judged.PASSED, Equal.NO: Judged.FAILED, Equal.TIMEOUT: Judged.TIMEOUT}
-    return Verdict(scorer, outcomes.get(said, Judged.ERROR), details)
+    said = Equal.YES if wanted.strip() == given else equivalent(wanted, given)
+    outcomes = {Equal.YES: Judged.PASSED, Equal.NO: Judged.FAILED, Equal.ERROR: Judged.ERROR}
+    return Verdict(scorer, outcomes[said], details)
 
 
 def final_answer(text: str) -> str | None:
@@ -55,12 +40,15 @@ def final_answer(text: str) -> str | None:
 
 def _trimmed(text: str) -> str:
     """Without spaces, those of LaTeX too, and without the full stop of the sentence."""
-    before = None
-    while text != before:
-        before, text = text, text.strip().rstrip(".")
-        for space in _SPACES:
-            text = text.removeprefix(space).removesuffix(space)
-    return text
+    start, end = _LEADING_SPACE.match(text).end(), len(text)  # type: ignore[union-attr]  # it matches nothing, too
+    while end > start:
+        if text[end - 1].isspace() or text[end - 1] == ".":
+            end -= 1
+        elif text.endswith(_SPACES, start, end):
+            end -= 2
+        else:
+            break
+    return text[start:end]
 
 
 def _braces(text: str) -> dict[int, int]:

@@ -90,7 +90,7 @@ def _outdented(block: str, indentation: str) -> str:
 
 
 def _defines(block: str, name: str) -> bool:
-    return re.search(rf"^\s*(?:def|class)\s+{re.escape(name)}\b", block, re.MULTILINE) is not None
+    return re.search(rf"^[ \t]*(?:def|class)[ \t]+{re.escape(name)}\b", block, re.MULTILINE) is not None
 
 
 def _entry_names(tests: TestSet) -> list[str]:

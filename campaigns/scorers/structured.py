@@ -2,11 +2,14 @@
 
 An argument is right when it is one of the accepted values; texts are compared without case, spaces and punctuation, as
 the function-calling leaderboard does. Parallel calls may come in any order.
+
+A pattern can backtrack for ever, so `campaigns.scorers.worker` runs this in a process that can be ended.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,13 +23,21 @@ from referencing.exceptions import Unresolvable
 from campaigns.corpora.case import Case
 from campaigns.scorers.verdict import Answer, Judged, Verdict
 
+MAX_DIGITS = 4300  # of an integer; Python itself reads no more
 _IGNORED = re.compile(r"[ ,./\-_*^'\"]")
+
+
+class Unjudgeable(Exception):
+    """The schema, or the document beside it, is beyond this scorer; says nothing about the answer."""
 
 
 def score_structured(case: Case, answer: Answer) -> Verdict:
     if answer.capped:
         return Verdict(case.dataset, Judged.CAPPED)
-    complaint = _tool_complaint(case, answer) if case.tools else _json_complaint(case, answer)
+    try:
+        complaint = _tool_complaint(case, answer) if case.tools else _json_complaint(case, answer)
+    except Unjudgeable as error:
+        return Verdict(case.dataset, Judged.ERROR, {"reason": str(error)})
     outcome = Judged.FAILED if complaint else Judged.PASSED
     return Verdict(case.dataset, outcome, {"reason": complaint} if complaint else {})
 
@@ -35,7 +46,7 @@ def _json_complaint(case: Case, answer: Answer) -> str:
     """Why the answer is wrong; empty when it is right."""
     try:
         document = _strict_json(answer.final_text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return f"no JSON document: {error}"
     form: Mapping[str, Any] = case.response_format or {}
     if form.get("type") == "json_object" and not isinstance(document, dict):
@@ -56,22 +67,44 @@ def schema_complaint(schema: Mapping[str, Any], document: Any) -> str:
         kind(schema, registry=nothing_to_fetch, format_checker=FormatChecker()).validate(document)
     except ValidationError as error:
         return f"{error.json_path}: {error.message[:200]}"
-    except SchemaError as error:
-        return f"the schema itself is wrong: {error.message[:200]}"
+    except (SchemaError, re.error) as error:
+        raise Unjudgeable(f"the schema itself is wrong: {str(error)[:200]}") from error
     except Unresolvable as error:
-        return f"the schema refers to {error.ref!r}, which is not in it"
-    except (RecursionError, ArithmeticError) as error:  # nested a thousand times, or a number beyond every float
-        return f"the document cannot be checked: {error}"
+        raise Unjudgeable(f"the schema refers to {error.ref!r}, which is not in it") from error
+    except (RecursionError, ArithmeticError) as error:  # nested too deeply, or a number beyond every float
+        raise Unjudgeable(f"the document cannot be checked: {error}") from error
     return ""
 
 
 def _strict_json(text: str) -> Any:
-    """JSON of the standard: no NaN, no key twice."""
-    return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+    """JSON of the standard: no NaN, no key twice; and no number or depth that a reader may refuse."""
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_without_repeats,
+            parse_constant=_no_constant,
+            parse_int=_integer,
+            parse_float=_fraction,
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _no_constant(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _fraction(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits[:40]} is beyond a double")
+    return value
 
 
 def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -122,14 +155,24 @@ def _match_all(wanted: Sequence[Mapping[str, Any]], calls: Sequence[tuple[str, M
 
 
 def _matched(wanted: Sequence[Mapping[str, Any]], calls: Sequence[tuple[str, Mapping[str, Any]]]) -> bool:
-    """Whether every wanted call has a call of its own, whichever of two that it fits comes first."""
-    if not wanted:
-        return True
-    ((name, accepted),) = wanted[0].items()
-    return any(
-        call[0] == name and _fits(accepted, call[1]) and _matched(wanted[1:], [*calls[:n], *calls[n + 1 :]])
-        for n, call in enumerate(calls)
-    )
+    """Whether every wanted call can have a call of its own: bipartite matching by augmenting paths."""
+    owners: dict[int, int] = {}  # call -> the wanted one that has it
+
+    def find(one: int, seen: set[int]) -> bool:
+        for number, call in enumerate(calls):
+            if number not in seen and _answers(wanted[one], call):
+                seen.add(number)
+                if number not in owners or find(owners[number], seen):
+                    owners[number] = one
+                    return True
+        return False
+
+    return all(find(one, set()) for one in range(len(wanted)))
+
+
+def _answers(wanted: Mapping[str, Any], call: tuple[str, Mapping[str, Any]]) -> bool:
+    ((name, accepted),) = wanted.items()
+    return call[0] == name and _fits(accepted, call[1])
 
 
 def _fits(accepted: Mapping[str, Sequence[Any]], arguments: Mapping[str, Any]) -> bool:

@@ -13,8 +13,7 @@ import pytest
 import sympy
 
 from campaigns.corpora.embedded import FOLDER
-from campaigns.scorers.answer import Equal
-from campaigns.scorers.equivalence import equivalent
+from campaigns.scorers.equivalence import Equal, equivalent
 
 
 def rows(name: str) -> list[dict[str, Any]]:

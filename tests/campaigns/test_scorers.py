@@ -10,9 +10,9 @@ import pytest
 from campaigns.corpora.case import Case, TestSet
 from campaigns.corpora.embedded import embedded
 from campaigns.scorers import scoring
-from campaigns.scorers.answer import Equal, final_answer
+from campaigns.scorers.answer import final_answer
 from campaigns.scorers.code import codes, extract_code, score_code, strictly_positive
-from campaigns.scorers.equivalence import equivalent
+from campaigns.scorers.equivalence import Equal, equivalent
 from campaigns.scorers.execution import Job, Limits, Outcome, TestResult
 from campaigns.scorers.structured import score_structured
 from campaigns.scorers.verdict import Answer, Judged, Verdict
@@ -35,6 +35,8 @@ def case(**fields: Any) -> Case:
         ("\\boxed{42}. It belongs into \\boxed{}.", "42"),
         ("\\boxed{a} and \\boxed{b", "a"),
         ("\\boxed{\\boxed{3}}", "3"),
+        ("\\boxed{17 \\boxed{18}}", "18"),
+        ("\\boxed{17} or \\boxed{18}", "18"),
         ("\\boxed{\\text{a \\} b}} in 5 steps", "\\text{a \\} b}"),
         ("\\boxed{\\,\\frac{1}{2}\\; .}", "\\frac{1}{2}"),
         ("\\boxed{9.}", "9"),
@@ -51,10 +53,24 @@ def test_the_last_final_answer_counts(text: str, answer: str | None) -> None:
     assert final_answer(text) == answer
 
 
-@pytest.mark.parametrize("text", ["\\boxed{" * 50_000, "`" * 1_000_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\boxed{" * 50_000,
+        "`" * 1_000_000,
+        "```python\n" + "\n" * 1_000_000,
+        "```python\n" + "def " * 300_000,
+        "\\boxed{" + "\\," * 500_000 + "}",
+        "\\boxed{" + ". " * 500_000 + "}",
+        "1," * 500_000,
+        "1/" * 500_000,
+        "<think>" * 100_000,
+    ],
+    ids=lambda text: text[:12],
+)
 def test_answers_that_repeat_themselves_are_read_in_one_pass(text: str) -> None:
     """Quadratic in the length these take ten minutes, which the limit on every test ends."""
-    final_answer(text)
+    final_answer(Answer(text).final_text or text)
     extract_code(text, ["f"])
 
 
@@ -84,14 +100,55 @@ def test_answers_that_repeat_themselves_are_read_in_one_pass(text: str) -> None:
         ("18", "17 \\text{ or } 18", False),
         ("(1,2)", "[1,2]", False),
         ("", "", False),
+        ("18", "x=18", True),
+        ("18", "\\text{Area} = 18", True),
+        ("18", "AB = 18 \\text{ cm}", True),
+        ("18", "3 \\cdot 6 = 18", True),
+        ("18", "a = 3 \\cdot 6 = 18", True),
+        ("x^2 - 2x - 15", "(x+3)(x-5) = x^2 - 2x - 15", True),
+        ("(1,2)", "(x,y) = (1,2)", True),
+        ("14.29", "\\frac{100}{7} = 14.29", True),
+        ("18", "0.18 = 18\\%", True),
+        ("18", "17=18", False),
+        ("18", "18=17", False),
+        ("18", "x = 17 = 18", False),
+        ("18", "3 \\cdot 7 = 18", False),
+        ("18", "\\frac{36}{2} = 19 = 18", False),
+        ("18", "17 \\equiv 18", False),
+        ("18", "x \\equiv 18 \\pmod{83}", True),
+        ("240", "12(20) = 240", True),
+        ("52_8", "6_8 \\cdot 7_8 = 52_8", True),
+        ("0.\\overline{3}", "x = 0.\\overline{3}", True),
+        ("6", "\\log_2 64 = 6", True),
+        ("60 \\text{ min}", "1 \\text{ h} = 60 \\text{ min}", True),
+        ("\\frac{3}{4}", "\\large \\frac{3}{4}", True),
+        ("17,18", "x=17, 5=18", False),
+        ("1001", "1000=1001", False),
+        ("18", "n=17 \\text{ or } n=18", False),
+        ("18", "17 \\neq 18", False),
+        ("18", "\\neq 18", False),
+        ("18", "\\le 18", False),
+        ("18", "x < 18", False),
+        ("18", "17 \\to 18", False),
+        ("18", "17 \\unknown 18", False),
+        ("18", "\\large 17, 18", False),
+        ("18", "\\large 18", True),
+        ("18", "\\approx 18", True),
+        ("18", "x \\approx 18", True),
+        ("18", "17 \\approx 18", False),
+        ("18", "18 apples", True),
+        ("18", "18 \\text{ apples}", True),
+        ("18", "[17,18]", False),
+        ("18", "(17,18)", False),
+        ("18", "\\pm 18", False),
+        ("35", "17 18", False),
+        ("1800", "1\\,800", True),
+        ("801", "1\\,800", False),
+        ("3.5", "3\\frac{1}{2}", True),
     ],
 )
 def test_equivalence_is_about_values(wanted: str, given: str, equal: bool) -> None:
     assert (equivalent(wanted, given) is Equal.YES) is equal
-
-
-def exactly(wanted: str, given: str) -> Equal:
-    return Equal.YES if wanted == given else Equal.NO
 
 
 @pytest.mark.parametrize(
@@ -104,17 +161,16 @@ def exactly(wanted: str, given: str) -> Equal:
         (Answer("\\boxed{7} and then", finish_reason="length"), Judged.CAPPED),
         (Answer("<think>\\boxed{8}</think>\\boxed{7}"), Judged.PASSED),
         (Answer("<think>it must be \\boxed{7}"), Judged.FAILED),
+        (Answer("<think>so \\boxed{7}</think>"), Judged.FAILED),
+        (Answer("<think>so \\boxed{7}</think>The answer is 8."), Judged.FAILED),
+        (Answer("\\boxed{8=7}"), Judged.FAILED),
+        (Answer("\\boxed{7} or \\boxed{8}"), Judged.FAILED),
+        (Answer("it is 7"), Judged.PASSED),
     ],
 )
 def test_numbers_are_scored_from_the_final_answer(answer: Answer, outcome: Judged) -> None:
-    (verdict,) = scoring.score(case(answer="7"), answer, exactly, never)
+    (verdict,) = scoring.score(case(answer="7"), answer, scoring.score_text, never)
     assert verdict.outcome is outcome and verdict.scorer == "x"
-
-
-@pytest.mark.parametrize("said", [Equal.TIMEOUT, Equal.ERROR])
-def test_no_word_from_the_worker_is_no_pass(said: Equal) -> None:
-    (verdict,) = scoring.score(case(answer="7"), Answer("8"), lambda wanted, given: said, never)
-    assert verdict.outcome in (Judged.TIMEOUT, Judged.ERROR)
 
 
 def never(job: Job) -> Outcome:
@@ -262,13 +318,25 @@ NUMBER = schema_form({"type": "number", "multipleOf": 0.25, "maximum": 1e300})
         (OBJECT, {}, "[1]", Judged.FAILED),
         (OBJECT, {}, "", Judged.FAILED),
         (OBJECT, {}, '{"a": NaN}', Judged.FAILED),
+        (OBJECT, {}, '{"a": -Infinity}', Judged.FAILED),
+        (OBJECT, {}, '{"a": 1e999}', Judged.FAILED),
+        (OBJECT, {}, '{"a": 1' + "0" * 1_000_000 + "}", Judged.FAILED),
+        (OBJECT, {}, '{"a": 0.' + "1" * 1_000_000 + "}", Judged.PASSED),
+        (OBJECT, {"value": {"a": "x"}}, '{"a": "\\ud800"}', Judged.FAILED),
+        (OBJECT, {}, '{"a": "\\ud800"}', Judged.PASSED),
+        (OBJECT, {}, '{"a": {"b": 1, "b": 1}}', Judged.FAILED),
         (OBJECT, {}, '{"a": 1, "a": 1}', Judged.FAILED),
         (OBJECT, {}, 'Here: {"a": 1}', Judged.FAILED),
         (OBJECT, {}, "[" * 100_000, Judged.FAILED),
         (OBJECT, {"value": {"a": 1}}, '{"a":' * 300 + "{}" + "}" * 300, Judged.FAILED),
-        (CHAIN, {}, '{"next":' * 300 + "{}" + "}" * 300, Judged.FAILED),
+        (CHAIN, {}, '{"next":' * 20 + "{}" + "}" * 20, Judged.PASSED),
+        (CHAIN, {}, '{"next":' * 300 + "{}" + "}" * 300, Judged.ERROR),
+        (schema_form({"$ref": "#"}), {}, "{}", Judged.ERROR),
+        (schema_form({"$ref": "#/$defs/none"}), {}, "{}", Judged.ERROR),
+        (schema_form({"pattern": "\\p{Letter}"}), {}, '"a"', Judged.ERROR),
+        (schema_form({"type": "list"}), {}, "[]", Judged.ERROR),
         (NUMBER, {}, "1e999", Judged.FAILED),
-        (NUMBER, {}, "1" * 1000, Judged.FAILED),
+        (NUMBER, {}, "1" * 1000, Judged.ERROR),
         (NUMBER, {}, "1.25", Judged.PASSED),
         (SCHEMA, {}, '{"day": "2026-02-28"}', Judged.PASSED),
         (SCHEMA, {}, '{"day": "2026-02-30"}', Judged.FAILED),
@@ -285,7 +353,7 @@ def test_references_out_of_the_schema_are_never_fetched() -> None:
     verdict = score_structured(
         case(response_format={"type": "json_schema", "json_schema": {"schema": schema}}, answer={}), Answer("{}")
     )
-    assert verdict.outcome is Judged.FAILED and "not in it" in verdict.details["reason"]
+    assert verdict.outcome is Judged.ERROR and "not in it" in verdict.details["reason"]
 
 
 def calls(*arguments: Any, name: str = "get_weather") -> Answer:
@@ -329,8 +397,16 @@ def test_a_call_that_fits_two_wanted_ones_is_left_to_the_one_that_needs_it() -> 
         assert score_structured(case(tools=tools, answer=wanted), answer).outcome is judged
 
 
+def test_many_calls_that_fit_each_other_are_matched_without_trying_all_orders() -> None:
+    tools = ({"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}},)
+    wanted = {"calls": [{"get_weather": {"city": ["Oslo", "Rome"]}}] * 39 + [{"get_weather": {"city": ["Oslo"]}}]}
+    for first, judged in (("Oslo", Judged.PASSED), ("Rome", Judged.FAILED)):
+        answer = calls({"city": first}, *[{"city": "Rome"}] * 39)
+        assert score_structured(case(tools=tools, answer=wanted), answer).outcome is judged
+
+
 def test_every_embedded_case_has_a_scorer() -> None:
     """No case of the corpus falls through: with an empty answer each one fails, and none passes."""
     for one in embedded().cases:
-        verdicts: list[Verdict] = scoring.score(one, Answer(""), exactly, never)
+        verdicts: list[Verdict] = scoring.score(one, Answer(""), scoring.score_text, never)
         assert verdicts and all(v.outcome in (Judged.FAILED, Judged.INELIGIBLE) for v in verdicts)

@@ -25,11 +25,10 @@ from campaigns.corpora.freezing import Recipe, freeze
 from campaigns.corpora.manifest import Corpus, read, write
 from campaigns.corpora.source import open_all
 from campaigns.corpora.templates import DEFAULT
-from campaigns.scorers.answer import Equal
 from campaigns.scorers.code import score_code
+from campaigns.scorers.equivalence import Equal, equivalent
 from campaigns.scorers.structured import schema_complaint, score_structured
 from campaigns.scorers.verdict import Answer, Judged, Verdict
-from orchestrator.equivalence import EquivalenceWorker
 from orchestrator.sandbox import Sandbox
 
 DATASETS = Path(__file__).resolve().parents[3] / "shared" / "datasets"
@@ -201,13 +200,13 @@ def test_all_leetcode_references_pass_their_hidden_and_public_tests(box: Sandbox
 
 @beside
 @pytest.mark.acceptance
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("dataset", ["math500", "gsm8k"])
 def test_answers_equal_themselves_and_not_their_neighbours(dataset: str) -> None:
     answers = [str(case.answer) for case in _READ[dataset](open_all(recipe().paths[dataset]), DEFAULT)][:500]
     pairs = list(zip(answers, answers[1:] + answers[:1], strict=True))
-    with EquivalenceWorker() as worker:
-        own = [worker(answer, answer) for answer in answers]
-        next_one = [worker(answer, other) for answer, other in pairs]
+    own = [equivalent(answer, answer) for answer in answers]
+    next_one = [equivalent(answer, other) for answer, other in pairs]
     equal = [pair for pair, said in zip(pairs, next_one, strict=True) if said is Equal.YES]
     print(dataset, Counter(own), Counter(next_one), "of different texts:", [p for p in equal if p[0] != p[1]])
     assert set(own) == {Equal.YES}, [a for a, said in zip(answers, own, strict=True) if said is not Equal.YES]
