@@ -12,8 +12,8 @@
     └── IdentityMismatch    6   hash, tokenizer or identity mismatch, store of a newer version
 
 The message is one sentence that names the value and the remedy: it is printed as it stands. Anything else that reaches
-the command line is a bug and keeps its traceback (exit 70). A campaign that a person ended, with `campaign stop`, SIGINT or
-SIGTERM, has not finished and must not look as if it had: 130 for all three, and `resume` goes on.
+the command line is a bug and keeps its traceback (exit 70). A campaign that a person ended, with `campaign stop`,
+SIGINT or SIGTERM, has not finished and must not look as if it had: 130 for all three, and `resume` goes on.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any
 
 from campaigns.records import Decision, Probe
 from campaigns.verdicts import Verdict
@@ -106,7 +105,7 @@ def by_probe(gate: Gate, evidence: Evidence) -> Entry:
         wanted = f"import {gate.probe} probes"
         note = f"{wanted} of this library: {others} are of another" if others else wanted
         return Entry(gate, GateStatus.OPEN, missing=note)
-    newest = {_check(probe): probe for probe in sorted(ours, key=lambda probe: probe.utc)}
+    newest = {check_of(probe): probe for probe in sorted(ours, key=lambda probe: probe.utc)}
     counts = {status: sum(p.status == status for p in newest.values()) for status in GateStatus}
     found = tuple(f"{count} {status}" for status, count in counts.items() if count)
     for status in (GateStatus.FAILED, GateStatus.HELD):
@@ -116,7 +115,7 @@ def by_probe(gate: Gate, evidence: Evidence) -> Entry:
     return Entry(gate, GateStatus.PASSED, found)
 
 
-def _check(probe: Probe) -> tuple[Any, ...]:
+def check_of(probe: Probe) -> tuple[str, ...]:
     """What a probe is about; two lines that say the same of themselves are two runs of one check."""
     line = json.loads(probe.line_json)
     return tuple(str(line.get(name, "")) for name in ("check", "problem", "case", "kind", "row", "host"))

@@ -18,9 +18,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
 
 from campaigns.errors import UsageError
+from campaigns.nearest import nearest
 from orchestrator.identity import CONF
 from orchestrator.keys import keys_of, kind_of, meant, paths, wanted
-from orchestrator.nearest import nearest
 
 
 def store_override(path: Path) -> str:

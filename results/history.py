@@ -14,8 +14,10 @@ from typing import Any
 import pandas as pd
 from sqlalchemy import bindparam, text
 
+from campaigns.errors import UsageError
+from campaigns.nearest import nearest
 from campaigns.statistics import PairEffect, by_startup, percent, startup_medians
-from campaigns.verdicts import Context, judge
+from campaigns.verdicts import Context, Verdict, judge
 from results.floors import family
 from results.groups import EXCLUDING, excluded, grouped
 from results.reader import Reader
@@ -79,14 +81,18 @@ class Filter:
     campaigns: frozenset[str] | None = None  # only these
 
     def takes(self, about: Mapping[str, Any]) -> bool:
-        parts = ("gpu", "model", "mode", "name")
-        named = all(getattr(self, part).lower() in str(about[part]).lower() for part in parts)
-        arm = self.arm in about["arms"]
+        named = all(_has(about, part, getattr(self, part)) for part in _NAMES)
         listed = self.campaigns is None or about["campaign_id"] in self.campaigns
-        return bool(named and arm and listed and about["created_utc"] >= self.since)
+        return bool(named and listed and about["created_utc"] >= self.since)
 
 
 EVERYTHING = Filter()
+_NAMES = ("arm", "gpu", "model", "mode", "name")
+
+
+def _has(about: Mapping[str, Any], part: str, word: str) -> bool:
+    """Whether one of the campaign's names of this kind has the word in it."""
+    return any(word.lower() in name.lower() for name in about["names"][part])
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ class _Measured:
 
 def history(reader: Reader, wanted: Filter = EVERYTHING) -> pd.DataFrame:
     """COLUMNS, oldest first."""
-    every = [_about(dict(row)) for row in reader.connection.execute(_CAMPAIGNS).mappings()]
+    every = _every(reader)
     chosen = [about for about in every if wanted.takes(about)]
     measured = _measure(reader, every) if chosen else {}
     rows = [
@@ -113,21 +119,40 @@ def history(reader: Reader, wanted: Filter = EVERYTHING) -> pd.DataFrame:
     return frame[frame.verdict == wanted.verdict] if wanted.verdict else frame
 
 
+def check(reader: Reader, wanted: Filter) -> None:
+    """UsageError for a word that no recorded campaign has: an empty answer would look like a slow year."""
+    every = _every(reader)
+    for part in (*_NAMES, "fixture"):
+        word = getattr(wanted, part)
+        known = [name for about in every for name in about["names"][part]]
+        if word and not any(_has(about, part, word) for about in every):
+            raise UsageError(f"--{part} {word}: no recorded campaign has it; {nearest(word, known)}")
+    if wanted.verdict and wanted.verdict not in list(Verdict):
+        raise UsageError(f"--verdict {wanted.verdict}: there is no such verdict; {nearest(wanted.verdict, Verdict)}")
+
+
+def _every(reader: Reader) -> list[dict[str, Any]]:
+    return [_about(dict(row)) for row in reader.connection.execute(_CAMPAIGNS).mappings()]
+
+
 def _about(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A campaign's columns; `names` has what a filter may ask for."""
     plan, fingerprint = json.loads(row["plan_json"]), json.loads(row["fingerprint"])
-    return {
+    arms = plan["control"], plan["candidate"]
+    columns = {
         "campaign_id": row["campaign_id"],
         "created_utc": row["created_utc"],
         "name": row["name"],
         "mode": plan["mode"],
         "control": plan["control"]["name"],
         "candidate": plan["candidate"]["name"],
-        "arms": json.dumps([plan["control"], plan["candidate"]]).replace('", "', "/"),
         "gpu": _names(fingerprint.get("host.device_names", "")),
         "model": plan["server"]["model"] or fingerprint.get("weights_sha256", "")[:12],
-        "plan": plan,
-        "family": family(fingerprint),
     }
+    names = {part: (columns[part],) for part in ("gpu", "model", "mode", "name")}
+    names["arm"] = tuple(name for arm in arms for name in (arm["name"], *map("/".join, arm["schedules"])))
+    names["fixture"] = tuple(fixture["dataset"] if plan["corpus"] else fixture["id"] for fixture in plan["fixtures"])
+    return {**columns, "names": names, "plan": plan, "family": family(fingerprint)}
 
 
 def _names(text: str) -> str:

@@ -1,4 +1,8 @@
-"""Probes from JSON lines: what kernel gates and audits print. A line without a verdict is detail, not a probe."""
+"""Probes from JSON lines: what kernel gates and audits print. A line without a verdict is detail, not a probe.
+
+A line that is recorded already is not recorded again. One that gives no time of its own says nothing of when it ran:
+it is the recorded one only while no other result of the same check came after that.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from campaigns.errors import UsageError
-from campaigns.gates import GateStatus
+from campaigns.gates import GateStatus, check_of
 from campaigns.records import Probe
 from results.hashing import canonical_json
 
@@ -20,6 +24,33 @@ def parse(lines: Iterable[str], *, subject: str = "", library_sha256: str = "") 
             probe = _probe(_object(text, number), number, subject, library_sha256)
             if probe is not None:
                 yield probe
+
+
+def unrecorded(probes: Iterable[Probe], recorded: Iterable[Probe]) -> list[Probe]:
+    """Those that the store does not hold yet, each once."""
+    known: set[tuple[str, ...]] = set()
+    newest: dict[tuple[str, ...], Probe] = {}
+    fresh = []
+    for probe in sorted(recorded, key=lambda probe: probe.utc):
+        known.add(_line(probe))
+        newest[_check(probe)] = probe
+    for probe in probes:
+        last = newest.get(_check(probe))
+        timed = "utc" in json.loads(probe.line_json)
+        if _line(probe) in known if timed else last is not None and _line(last) == _line(probe):
+            continue
+        fresh.append(probe)
+        known.add(_line(probe))
+        newest[_check(probe)] = probe
+    return fresh
+
+
+def _line(probe: Probe) -> tuple[str, ...]:
+    return probe.gate, probe.subject, probe.library_sha256, probe.status, probe.line_json
+
+
+def _check(probe: Probe) -> tuple[str, ...]:
+    return probe.gate, probe.subject, probe.library_sha256, *check_of(probe)
 
 
 def _object(text: str, number: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from campaigns.errors import Exit, UsageError
 from campaigns.gates import KINDS, PROMOTE, Entry, Gate, GateStatus, ledger
+from campaigns.nearest import nearest
 from orchestrator.commands.options import store_option
 
 _CONF = Path(__file__).parents[2] / "conf" / "gates"
@@ -42,12 +43,19 @@ def run_gates(options: argparse.Namespace) -> int:
 
 
 def _entries(options: argparse.Namespace) -> tuple[Entry, ...]:
+    from orchestrator.subjects import check_subject
     from results.evidence import evidence
     from results.reader import Reader
 
     gates = load_gates(options.gates)
     with Reader.open(options.store) as reader:
-        return ledger(gates, evidence(reader, options.subject, options.library))
+        check_subject(options.subject, reader)
+        found = evidence(reader, options.subject, options.library)
+    libraries = {probe.library_sha256 for probe in found.probes}
+    if options.library and options.library not in libraries:
+        known = nearest(options.library, sorted(filter(None, libraries)))
+        raise UsageError(f"--library {options.library}: no probe of {options.subject} is about it; {known}")
+    return ledger(gates, found)
 
 
 def load_gates(name: str) -> tuple[Gate, ...]:
@@ -110,16 +118,23 @@ def add_probe_parser(subparsers: Any) -> None:
 
 
 def run_probe_import(options: argparse.Namespace) -> int:
-    from results.probes import parse
+    from orchestrator.subjects import check_subject
+    from results.probes import parse, unrecorded
+    from results.reader import Reader
     from results.store import Store
 
     if not options.file.is_file():
         raise UsageError(f"{options.file} is no file: name one of JSON lines")
+    if options.subject:
+        check_subject(options.subject)
     lines = options.file.read_text(encoding="utf-8").splitlines()
     probes = list(parse(lines, subject=options.subject, library_sha256=options.library))
     with Store.open(options.store) as store:
-        store.probes(probes)
-    counts = {status.value: sum(p.status == status for p in probes) for status in GateStatus}
+        with Reader.open(options.store) as reader:
+            fresh = unrecorded(probes, reader.probes())
+        store.probes(fresh)
+    counts = {status.value: sum(p.status == status for p in fresh) for status in GateStatus}
     told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-    print(f"{len(probes)} probes added ({told or 'none with a verdict'}) from {len(lines)} lines")
+    known = f", {len(probes) - len(fresh)} were there already" if len(fresh) < len(probes) else ""
+    print(f"{len(fresh)} probes added{f' ({told})' if told else ''}{known}: {len(lines)} lines read")
     return int(Exit.COMPLETE)

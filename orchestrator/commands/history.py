@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,18 @@ def _filters(parser: argparse.ArgumentParser) -> None:
         ("model", "model folder or name"),
         ("name", "name of the campaign"),
         ("mode", "ab or aa"),
-        ("since", "UTC, e.g. 2026-11-01"),
         ("fixture", "fixture or dataset"),
         ("baseline", "members of this baseline only"),
     ):
         parser.add_argument(f"--{name}", default="", help=what)
+    parser.add_argument("--since", type=_utc, default="", metavar="UTC", help="e.g. 2026-11 or 2026-11-01T12:00")
+
+
+def _utc(text: str) -> str:
+    """Part of a time, from the left: it is compared as text."""
+    if text and not re.fullmatch(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?", text):
+        raise argparse.ArgumentTypeError(f"{text} is no UTC time: write YYYY-MM-DD, or more or less of one")
+    return text
 
 
 def _format(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +52,7 @@ def _format(parser: argparse.ArgumentParser) -> None:
 
 
 def _wanted(options: argparse.Namespace, reader: Any, **more: str) -> Any:
-    from results.history import Filter
+    from results.history import Filter, check
 
     names = ("arm", "gpu", "model", "name", "mode", "since", "fixture")
     only = None
@@ -53,7 +61,9 @@ def _wanted(options: argparse.Namespace, reader: Any, **more: str) -> Any:
         if options.baseline not in found:
             raise UsageError(f"no baseline is named {options.baseline!r}; there are {', '.join(found) or 'none'}")
         only = frozenset(found[options.baseline])
-    return Filter(**{name: getattr(options, name) for name in names} | more, campaigns=only)
+    wanted = Filter(**{name: getattr(options, name) for name in names} | more, campaigns=only)
+    check(reader, wanted)
+    return wanted
 
 
 def run_history(options: argparse.Namespace) -> int:
@@ -64,6 +74,8 @@ def run_history(options: argparse.Namespace) -> int:
     with Reader.open(options.store) as reader:
         frame = history(reader, _wanted(options, reader, verdict=options.verdict))
     sys.stdout.write(lay_out(options.format, list(frame.columns), frame.to_numpy(dtype=object).tolist()))
+    if frame.empty:
+        print("nothing that was measured meets all of this", file=sys.stderr)
     return int(Exit.COMPLETE)
 
 

@@ -145,6 +145,16 @@ def test_a_whole_startup_may_be_excluded(made, store):
         assert summarise(reader, ids["slower"]).n_excluded == 0  # that attempt measured nothing
 
 
+def test_a_startup_whose_files_changed_is_excluded_and_measured_again(made, store):
+    _, ids = made
+    with Store.open(store) as writer:
+        before = writer.recorded(ids["first"]).pairs
+        writer.failure(Failure(ids["first"], "2026-02-02", Reason.IDENTITY_FAIL, "a.so", startup=2, startup_attempt=1))
+        assert writer.recorded(ids["first"]).pairs == {key for key in before if key.startup != 2} != before
+    with Reader.open(store) as reader:
+        assert summarise(reader, ids["first"]).exclusions == {"identity-fail": 8}
+
+
 # -- the command line --------------------------------------------------------------------------------------------------
 
 
@@ -399,7 +409,7 @@ def test_the_ledger_of_a_schedule(made, store, tmp_path, capsys):
         tmp_path / "audit.jsonl", {"kind": "fixed-prefix-row", "row": 0}, {"kind": "fixed-prefix", "passed": True}
     )
     assert run("probe", "import", audit, "--subject", "projection/columns-32", "--library", "aa", store=store) == 0
-    assert "1 probes added (1 passed) from 2 lines" in capsys.readouterr().out
+    assert "1 probes added (1 passed): 2 lines read" in capsys.readouterr().out
     code, rows = status_of(capsys, store)
     assert len(rows) == 14
     assert rows["operator bytes"]["status"] == rows["fixed-prefix audit"]["status"] == "passed"
@@ -407,6 +417,60 @@ def test_the_ledger_of_a_schedule(made, store, tmp_path, capsys):
     assert rows["three startups"]["evidence"] == ids["other"]
     assert rows["natural-output corpus"]["status"] == rows["user decision"]["status"] == "open"
     assert code == 0
+
+
+def test_a_line_that_is_recorded_is_not_recorded_again(store, tmp_path, capsys):
+    lines = write_lines(tmp_path / "gate.jsonl", CHECK, {**CHECK, "check": "guards"}, CHECK)
+    assert run("probe", "import", lines, store=store) == 0
+    assert "2 probes added (2 passed), 1 were there already: 3 lines read" in capsys.readouterr().out
+    assert run("probe", "import", lines, store=store) == 0
+    assert "0 probes added, 3 were there already: 3 lines read" in capsys.readouterr().out
+    assert counts(store)["probe"] == 2
+
+
+def test_a_line_without_a_time_is_the_recorded_one_until_another_result_came_after_it(store, tmp_path):
+    untimed = {name: value for name, value in CHECK.items() if name != "utc"}
+    passed = write_lines(tmp_path / "passed.jsonl", untimed)
+    failed = write_lines(tmp_path / "failed.jsonl", {**untimed, "status": "failed"})
+    for file, total in ((passed, 1), (passed, 1), (failed, 2), (passed, 3)):
+        assert run("probe", "import", file, store=store) == 0
+        assert counts(store)["probe"] == total
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gates", "projection/column-32"), "is no schedule, arm or recorded subject; did you mean projection/col"),
+        (("gates", "nonsense"), "nonsense is no schedule, arm or recorded subject; conf/arm has the arms"),
+        (("gates", "cpu-tuned", "--gates", "none"), "--gates none: there are default"),
+        (("gates", "cpu-tuned", "--library", "ab"), "--library ab: no probe of cpu-tuned is about it; there is none"),
+        (("promote", "cpu-tunned", "--by", "a", "--reason", "b"), "did you mean cpu-tuned?"),
+        (("history", "--arm", "colums-32"), "--arm colums-32: no recorded campaign has it; did you mean columns-32?"),
+        (("history", "--arm", "schedules"), "--arm schedules: no recorded campaign has it"),  # a key of the plan
+        (("history", "--gpu", "v100"), "--gpu v100: no recorded campaign has it; there are NVIDIA H200"),
+        (("history", "--fixture", "mbpp3"), "--fixture mbpp3: no recorded campaign has it; did you mean mbpp28?"),
+        (("history", "--verdict", "fastest"), "--verdict fastest: there is no such verdict; did you mean faster?"),
+        (("history", "--since", "yesterday"), "argument --since: yesterday is no UTC time: write YYYY-MM-DD"),
+        (("history", "--baseline", "none"), "no baseline is named 'none'"),
+        (("trend", "mbpp28", "--model", "large"), "--model large: no recorded campaign has it; there are small"),
+        (("trend", "mbpp"), "no campaign measured 'mbpp'; there are release1k, mbpp28"),
+    ],
+)  # fmt: skip
+def test_a_name_that_does_not_exist_is_not_an_empty_answer(made, capsys, words, said):
+    assert run(*words, store=made[0]) == 1
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.err.count("\n") == 1 and not captured.out
+
+
+def test_names_that_exist_but_never_together_give_an_empty_answer(made, capsys):
+    assert run("history", "--name", "noise", "--verdict", "slower", store=made[0]) == 0
+    assert capsys.readouterr().err == "nothing that was measured meets all of this\n"
+
+
+def test_the_ledger_of_an_arm_or_a_schedule_that_nobody_measured_is_open(made, capsys):
+    for subject in ("gdn-bv16", "gdn/sequential"):
+        assert run("gates", subject, store=made[0]) == 0
+        assert "run a campaign of 3 startups" in capsys.readouterr().out
 
 
 def test_a_failed_gate_ends_with_2(store, tmp_path, capsys):
@@ -430,15 +494,16 @@ def test_probes_of_another_build_do_not_count(store, tmp_path, capsys):
 
 
 def test_promotion_is_a_recorded_decision(store, capsys):
-    words = ("promote", "projection/columns-64", "--by", "a person", "--reason", "faster on every night")
+    words = ("promote", "projection/columns-128", "--by", "a person", "--reason", "faster on every night")
     assert run(*words, store=store) == 1
     assert "has not passed operator bytes" in capsys.readouterr().err
     assert run(*words, "--despite-open", store=store) == 0
     capsys.readouterr()
-    _, rows = status_of(capsys, store, "projection/columns-64")
+    _, rows = status_of(capsys, store, "projection/columns-128")
     assert rows["user decision"]["status"] == "passed" and "promote by a person" in rows["user decision"]["evidence"]
     assert (
-        run("promote", "projection/columns-64", "--by", "b", "--reason", "wait", "--decision", "hold", store=store) == 0
+        run("promote", "projection/columns-128", "--by", "b", "--reason", "wait", "--decision", "hold", store=store)
+        == 0
     )
     with Reader.open(store) as reader:
         assert [d.decision for d in reader.decisions()] == ["promote", "hold"]
