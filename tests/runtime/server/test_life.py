@@ -94,9 +94,10 @@ def test_weights_that_cannot_be_served_end_the_server_with_one_sentence(start: A
         (["--model", "/nowhere", "--port", "1"], "/nowhere"),
         (["--model", str(CHECKPOINT), "--port", "70000"], "65535"),
         (["--model", str(CHECKPOINT), "--port", "1", "--threads", "0"], "at least 1"),
+        (["--model", str(CHECKPOINT), "--port", "1", "--dev", "cuda"], "unrecognized arguments: --dev"),
         (["--model", str(CHECKPOINT), "--port", "1", "--api-key-file", "/nowhere"], "/nowhere"),
     ],
-    ids=["no-model", "no-port", "no-threads", "no-key"],
+    ids=["no-model", "no-port", "no-threads", "abbreviated", "no-key"],
 )
 def test_usage_errors(arguments: list[str], words: str) -> None:
     done = subprocess.run(
