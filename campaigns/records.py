@@ -8,7 +8,7 @@ it is never replaced by a guess.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -129,7 +129,6 @@ class StartupEnd:
     ended_utc: str
     reason: Reason | None = None
     message: str = ""
-    identity_after: Mapping[str, Any] = field(default_factory=dict)  # read again after the last measured request
     survivors: tuple[Process, ...] = ()
 
 

@@ -144,10 +144,15 @@ def mismatches(expected: Mapping[str, str], live: Mapping[str, Any]) -> list[str
     ]
 
 
-def library_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Libraries whose content changed between two reports; one that was loaded later is no contradiction."""
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What differs between two reports of one life: hashes, and libraries; one that was loaded later is no change."""
+    hashes = [
+        f"{name} was {before[name]} and is {after[name]}"
+        for name in _COMPARED
+        if before.get(name) and after.get(name) and before[name] != after[name]
+    ]
     first = {(lib["rank"], lib["path"]): lib["sha256"] for lib in before.get("libraries", [])}
-    return [
+    return hashes + [
         f"{lib['path']} was {first[key]} and is {lib['sha256']}"
         for lib in after.get("libraries", [])
         if (key := (lib["rank"], lib["path"])) in first and first[key] != lib["sha256"]

@@ -168,7 +168,7 @@ class Life:
         live = self._handle.identity()
         self._desk.store.identity(self._desk.campaign.campaign_id, self._startup, self._attempt, moment, live)
         differences = identity.mismatches(self._desk.prepared.expected, live)
-        differences += identity.library_changes(self._warm_identity or {}, live)
+        differences += identity.changes(self._warm_identity or {}, live)
         if differences:
             raise IdentityMismatch(
                 f"startup {self._startup + 1}: the server is not what was prepared: {'; '.join(differences)}; "

@@ -25,7 +25,7 @@ from results.levels import ArmLevels, Source, arm_levels, source_of
 from results.reader import Reader
 
 EXCLUDING = frozenset(
-    {Reason.THROTTLE, Reason.FOREIGN_PROCESS, Reason.CLOCK_STEP, Reason.OPERATOR}
+    {Reason.THROTTLE, Reason.FOREIGN_PROCESS, Reason.CLOCK_STEP, Reason.IDENTITY_FAIL, Reason.OPERATOR}
 )  # a failure of such a kind that names a pair or a startup excludes it, both arms
 
 

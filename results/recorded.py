@@ -9,7 +9,8 @@ from sqlalchemy import Connection, text
 
 from campaigns.plan import Block, PairKey
 
-# A pair counts when it and both of its requests stand in the newest attempt of their block.
+# A pair counts when it and both of its requests stand in the newest attempt of their block, and when nobody found at
+# the end of its server's life that files had changed meanwhile.
 _PAIRS = text("""
 WITH newest AS (
     SELECT campaign_id, startup, fixture, seed, max(attempt) AS attempt FROM block
@@ -20,7 +21,10 @@ FROM pair p
 JOIN newest n ON n.startup = p.startup AND n.fixture = p.fixture AND n.seed = p.seed AND n.attempt = p.block_attempt
 JOIN request r ON r.campaign_id = p.campaign_id AND r.startup = p.startup AND r.fixture = p.fixture
     AND r.seed = p.seed AND r.repeat = p.repeat AND r.block_attempt = p.block_attempt AND r.phase = 'measure'
-WHERE p.campaign_id = :campaign
+WHERE p.campaign_id = :campaign AND NOT EXISTS (
+    SELECT 1 FROM failure f WHERE f.campaign_id = p.campaign_id AND f.reason = 'identity-fail'
+        AND f.startup = r.startup AND f.startup_attempt = r.startup_attempt
+)
 GROUP BY p.startup, p.fixture, p.seed, p.repeat
 HAVING count(DISTINCT r.role) = 2
 """)

@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0002"  # the newest revision in migrations/versions; a test compares the two
+REVISION = "0003"  # the newest revision in migrations/versions; a test compares the two
 
 metadata = MetaData()
 
@@ -91,7 +91,7 @@ startup_end = Table(
     *_required(Integer, "startup", "attempt"),
     *_required(Text, "role", "status", "ended_utc"),
     Column("reason", Text),
-    *_required(Text, "message", "identity_after", "survivors"),
+    *_required(Text, "message", "survivors"),
     _hash(),
     UniqueConstraint("campaign_id", "startup", "attempt", "role", name="one_startup_end"),
 )

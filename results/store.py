@@ -157,15 +157,17 @@ class Store:
         self._one(schema.decision, encode(decision))
 
     def prompt_hashes(self, corpus: str, tokenizer: str, template: str, hashes: Mapping[str, str]) -> str | None:
-        """Records the prompts of a corpus at first use; later, the first fixture whose prompt differs, or None."""
+        """Records the prompts that are new; or nothing, and returns the first fixture whose prompt is another now."""
         t = schema.prompt_hash
         key = {"corpus": corpus, "tokenizer": tokenizer, "template": template}
         known = select(t.c.fixture, t.c.prompt_sha256).where(*(t.c[name] == value for name, value in key.items()))
         with self.transaction() as connection:
             before = {row.fixture: row.prompt_sha256 for row in connection.execute(known)}
-            new = [key | {"fixture": f, "prompt_sha256": h} for f, h in hashes.items() if f not in before]
-            _insert_all(connection, t, new)
-        return next((f for f, h in hashes.items() if before.get(f, h) != h), None)
+            differing = next((f for f, h in hashes.items() if before.get(f, h) != h), None)
+            if differing is None:
+                new = [key | {"fixture": f, "prompt_sha256": h} for f, h in hashes.items() if f not in before]
+                _insert_all(connection, t, new)
+        return differing
 
     def baseline(self, name: str, campaign_ids: Iterable[str], note: str = "") -> None:
         """Adds campaigns to a named set; one that is in it stays as it is."""

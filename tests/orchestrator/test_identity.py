@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from campaigns.errors import UsageError
-from orchestrator.identity import checkpoint_hashes, file_sha256, library_changes, mismatches, tree_sha256
+from orchestrator.identity import changes, checkpoint_hashes, file_sha256, mismatches, tree_sha256
 
 
 def tree(root: Path) -> None:
@@ -69,10 +69,12 @@ def test_both_values_are_shown_and_silence_is_no_contradiction() -> None:
     assert mismatches(expected, {}) == []
 
 
-def test_a_library_that_changed_is_told_and_one_that_came_later_is_not() -> None:
+def test_what_changed_during_a_life_is_told_and_what_came_later_is_not() -> None:
     def report(*libraries: tuple[str, str]) -> dict[str, object]:
         return {"libraries": [{"rank": 0, "path": path, "sha256": sha} for path, sha in libraries]}
 
     before = report(("a.so", "1"))
-    assert library_changes(before, report(("a.so", "1"), ("b.so", "2"))) == []
-    assert library_changes(before, report(("a.so", "9"))) == ["a.so was 1 and is 9"]
+    assert changes(before, report(("a.so", "1"), ("b.so", "2"))) == []
+    assert changes(before, report(("a.so", "9"))) == ["a.so was 1 and is 9"]
+    assert changes({"weights_sha256": "1"}, {"weights_sha256": "2"}) == ["weights_sha256 was 1 and is 2"]
+    assert changes({"weights_sha256": "1"}, {}) == changes({}, {"weights_sha256": "1"}) == []

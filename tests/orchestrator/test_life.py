@@ -335,6 +335,17 @@ def test_other_weights_than_on_disk_are_a_mismatch_before_anything_is_measured(b
     assert handle.measured == 0
 
 
+def test_weights_that_change_while_the_server_lives_are_a_mismatch_at_its_end(bench: Bench) -> None:
+    """Of a foreign server, too, whose weights lie on no disk that the launcher sees."""
+
+    class Reloading(ScriptedHandle):
+        def identity(self) -> dict[str, Any]:
+            return {"draft_weights_sha256": "old" if self.measured == 0 else "new"}
+
+    with pytest.raises(IdentityMismatch, match="draft_weights_sha256 was old and is new"):
+        bench.live(Reloading(PLAN, 1))
+
+
 def test_an_operator_may_end_it_after_the_running_pair(bench: Bench) -> None:
     class Enough(Exception):
         pass

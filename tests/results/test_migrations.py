@@ -98,4 +98,16 @@ def test_a_failed_migration_leaves_the_old_store(old, monkeypatch):
         Store.open(old)
     connection = sqlite3.connect(old)
     assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == (found,)
-    assert not connection.execute("SELECT name FROM sqlite_master WHERE name = 'baseline'").fetchall()
+    assert (
+        "identity_after" in connection.execute("SELECT sql FROM sqlite_master WHERE name = 'startup_end'").fetchone()[0]
+    )
+
+
+def test_a_row_that_did_not_hold_is_still_found_after_its_column_went(tmp_path):
+    path = tmp_path / "store.sqlite"
+    shutil.copy(STORES / "0002.sqlite", path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE startup_end SET message = 'nothing happened' WHERE status = 'failed'")
+    Store.open(path).close()
+    with Reader.open(path) as reader:
+        assert ["startup_end" in str(fault) for fault in verify(reader, reader.resolve("last"), Tally())] == [True]

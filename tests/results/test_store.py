@@ -67,9 +67,7 @@ def test_every_fact_comes_back_as_it_was_written(path):
         store.request = lambda request: (written.append(request), keep(request))
         campaign_id = driver.run()
         key = PairKey(0, "alpha", 0, 1)
-        end = StartupEnd(
-            StartupStatus.FAILED, "2026-01-01", Reason.SURVIVORS, "left over", {"a": [1, {"b": None}]}, (Process(7, 9),)
-        )
+        end = StartupEnd(StartupStatus.FAILED, "2026-01-01", Reason.SURVIVORS, "left over", (Process(7, 9),))
         failure = Failure(campaign_id, "2026-01-01", Reason.STALL, "silent for 3 s", 1, 2, key)
         score = Score(campaign_id, key, Role.CANDIDATE, "2026-01-01", "gsm8k", "1", "{}", "passed", "[1]")
         probe = Probe("2026-01-01", "operator", "attention/scalar", "passed", "00" * 32, '{"checks": 65}')
@@ -205,7 +203,8 @@ def test_prompts_are_recorded_at_first_use_and_held_to(path):
         assert store.prompt_hashes("c", "t", "x", {"a": "1", "b": "2"}) is None
         assert store.prompt_hashes("c", "t", "x", {"a": "1", "new": "3"}) is None
         assert store.prompt_hashes("c", "other", "x", {"b": "9"}) is None
-        assert store.prompt_hashes("c", "t", "x", {"a": "1", "b": "9"}) == "b"
+        assert store.prompt_hashes("c", "t", "x", {"before": "7", "a": "8", "b": "9", "after": "7"}) == "a"
+        assert store.prompt_hashes("c", "t", "x", {"before": "0", "after": "0"}) is None, "a refusal recorded nothing"
 
 
 def test_two_processes_write_different_campaigns_and_never_the_same(path):
