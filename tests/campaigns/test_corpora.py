@@ -11,12 +11,14 @@ import random
 import sys
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from campaigns.corpora import gsm8k, humaneval, livecodebench, manifest, math500, mbpp, structured
+from campaigns.corpora.case import compact_json
 from campaigns.corpora.embedded import FOLDER, embedded
 from campaigns.corpora.freezing import Recipe, freeze
 from campaigns.corpora.private_tests import unpack
@@ -24,6 +26,8 @@ from campaigns.corpora.selection import Selecting, Selection
 from campaigns.corpora.source import Source
 from campaigns.corpora.templates import DEFAULT, read_templates
 from campaigns.errors import IdentityMismatch, UsageError
+from campaigns.plan import Sampling
+from orchestrator.adapters import open_adapter
 
 
 def jsonl(path: Path, *rows: Any) -> Path:
@@ -249,13 +253,32 @@ def test_differences_are_named(tmp_path: Path) -> None:
     assert any(line.startswith("changed: gsm8k/1: ") and "answer" in line for line in lines)
 
 
-def test_the_prompt_on_the_wire_keeps_the_order_of_keys() -> None:
-    fixtures = {f.id: f for f in embedded().fixtures((0, 1), 64)}
-    body = fixtures["builtin-structured/own/json-schema"].body
+def test_the_prompt_on_the_wire_keeps_the_order_of_keys(tmp_path: Path) -> None:
+    path, _ = manifest.write(embedded(), "own", tmp_path)
+    fixtures = {f.id: f for f in manifest.read(path).fixtures((0, 1), 64)}
+    fixture = fixtures["builtin-structured/own/json-schema"]
+    _, body = open_adapter("command").body(fixture, 0, 64, Sampling(), "m")
     schema = json.loads(body)["response_format"]["json_schema"]["schema"]
     assert list(schema["properties"]) == ["customer", "item", "colour", "count", "delivery"]
     fixture = fixtures["builtin-gsm8k/0"]
     assert fixture.seeds == (0, 1) and fixture.max_tokens == 64 and fixture.dataset == "builtin-gsm8k"
+
+
+def test_another_order_of_keys_is_another_case(tmp_path: Path) -> None:
+    path, _ = manifest.write(embedded(), "own", tmp_path)
+    case = embedded().case("builtin-structured/own/json-schema")
+    assert case is not None and case.response_format is not None
+    form = json.loads(json.dumps(case.response_format))
+    properties = form["json_schema"]["schema"]["properties"]
+    form["json_schema"]["schema"]["properties"] = dict(reversed(properties.items()))
+    swapped = replace(case, response_format=form)
+    assert swapped == case and swapped.sha256 != case.sha256 and swapped.body() != case.body()
+    ours, theirs = (compact_json(order).encode() for order in (properties, dict(reversed(properties.items()))))
+    content = path.read_bytes()
+    assert ours in content
+    path.write_bytes(content.replace(ours, theirs))
+    with pytest.raises(IdentityMismatch):
+        manifest.read(path)
 
 
 def test_math500_and_templates(tmp_path: Path) -> None:
