@@ -9,7 +9,7 @@ Knows nothing of Ray, servers or arms.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from campaigns.errors import LeaseTimeout, NoDevice
@@ -65,13 +65,11 @@ def pick(folder: LockFolder, inventory: Inventory, plan: LeasePlan, *, idle: boo
     NoDevice when waiting cannot help.
     """
     devices = inventory.devices()
-    if plan.indices or plan.uuids:
-        named = chosen(devices, plan.indices, plan.uuids)
+    named = asked_for(devices, plan)
+    if named:
         if taken := [device.uuid for device in named if folder.is_held(device.uuid)]:
             raise LeaseTimeout(held_by_others(folder, taken, plan.wait_s))
         return named
-    if plan.count > len(devices):
-        raise NoDevice(f"lease.count={plan.count}, but this host has {len(devices)}: {_listed(devices)}.")
     held = [device for device in devices if folder.is_held(device.uuid)]
     free = [device for device in devices if device not in held]
     faults = {device: obstacle(folder, inventory, device) if idle else "" for device in free}
@@ -82,6 +80,13 @@ def pick(folder: LockFolder, inventory: Inventory, plan: LeasePlan, *, idle: boo
         raise LeaseTimeout(held_by_others(folder, [device.uuid for device in held], plan.wait_s))
     told = "; ".join(filter(None, faults.values()))
     raise NoDevice(f"lease.count={plan.count}, but only {len(usable)} of {len(devices)} devices can be had: {told}.")
+
+
+def asked_for(devices: Sequence[Device], plan: LeasePlan) -> tuple[Device, ...]:
+    """The devices that the plan names; none where it wants a number of any. NoDevice: this host has not so many."""
+    if not (plan.indices or plan.uuids) and plan.count > len(devices):
+        raise NoDevice(f"lease.count={plan.count}, but this host has {len(devices)}: {_listed(devices)}.")
+    return chosen(devices, plan.indices, plan.uuids)
 
 
 def pick_patiently(

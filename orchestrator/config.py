@@ -103,6 +103,7 @@ class StartupConfig:
 class ServerConfig:
     adapter: str = MISSING
     model: str = ""
+    model_command: str = ""  # what makes the folder {model} where it is missing; only said, never run
     command: list[str] = field(default_factory=list)
     base_url: str = ""
     ready_path: str = "/health"
@@ -254,6 +255,7 @@ def _arm(arm: ArmConfig) -> Arm:
 def _server(config: Config) -> ServerPlan:
     s = config.server
     values = {**vars(s), "command": tuple(s.command), "args": tuple(s.args), "env": tuple(sorted(s.env.items()))}
+    del values["model_command"]
     return ServerPlan(**values, retries=config.startup.retries)
 
 

@@ -17,12 +17,14 @@ from campaigns.corpora import manifest
 from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.fixtures import curve_fixtures
 from campaigns.hashes import token_sha256
-from campaigns.plan import CampaignPlan, Fixture
+from campaigns.plan import CampaignPlan, Fixture, StartupMode
 from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_json, fingerprint, sha256_text
 from campaigns.records import Campaign
 from orchestrator import identity, schedules
+from orchestrator.adapters import open_adapter
 from orchestrator.adapters.dflash2 import flag_value
-from orchestrator.config import Config, Prompts, build_plan, curve_of, fixtures_of, typed
+from orchestrator.claim import asked_for
+from orchestrator.config import Config, Prompts, ServerConfig, build_plan, curve_of, fixtures_of, typed
 from orchestrator.devices import open_inventory
 from orchestrator.prompts import Checkpoint, budget
 
@@ -65,9 +67,12 @@ class Prepared:
 
 def prepare(config: Config, raw: Any, *, build: bool = True) -> Prepared:
     """Read, check, hash, count and build. `raw` is the resolved configuration as plain data; it is what gets stored."""
-    model = _model(config.server.adapter, config.server.model)
+    model = _model(config.server)
     checkpoint = Checkpoint.open(model) if model else None
     plan = build_plan(config, _prompts(config, checkpoint))
+    _check_lives(plan)
+    if build and not plan.lease.ray_address:
+        _check_devices(plan)
     native = _native(plan, build)
     ids = {f.id: checkpoint.ids(f) for f in plan.fixtures} if checkpoint else {}
     hashes = _build(plan, model)
@@ -96,6 +101,19 @@ def prepare_again(config_json: str) -> Prepared:
     """The same from a stored configuration, for `resume`."""
     raw = json.loads(config_json)
     return prepare(typed(raw), raw)
+
+
+def _check_lives(plan: CampaignPlan) -> None:
+    """Have the adapter refuse now what it would refuse when it starts a server."""
+    adapter, arms = open_adapter(plan.server.adapter), (plan.control, plan.candidate)
+    for life in (arms,) if plan.startup_mode is StartupMode.SWITCH else ((arm,) for arm in arms):
+        adapter.launch(plan.server, life, 0, ROOT)
+
+
+def _check_devices(plan: CampaignPlan) -> None:
+    """Whether this host has what the lease asks for; whether it is free only shows when it is leased."""
+    with open_inventory(plan.lease.inventory) as inventory:
+        asked_for(inventory.devices(), plan.lease)
 
 
 def _native(plan: CampaignPlan, build: bool) -> dict[str, str]:
@@ -138,13 +156,16 @@ def _curve(config: Config, checkpoint: Checkpoint | None) -> tuple[Fixture, ...]
     return curve_fixtures(curve, _capacity(config.server.args, checkpoint), checkpoint.encode)
 
 
-def _model(adapter: str, name: str) -> Path | None:
+def _model(server: ServerConfig) -> Path | None:
     """The checkpoint's folder; None for a foreign server that was given a mere name."""
-    if adapter == "dflash2" and not name:
+    ours, name = server.adapter == "dflash2", server.model
+    if ours and not name:
         raise UsageError("server.model is empty: name the folder of a checkpoint")
     folder = ROOT / name
-    if adapter == "dflash2" and not folder.is_dir():
-        raise UsageError(f"server.model={name}: no such folder; name one that holds a checkpoint")
+    if ours and not folder.is_dir():
+        made_by = server.model_command.replace("{model}", name)
+        remedy = f"make it with: {made_by}" if made_by else "name one that holds a checkpoint"
+        raise UsageError(f"server.model={name}: no such folder; {remedy}")
     return folder if name and (folder / "config.json").is_file() else None
 
 
@@ -181,6 +202,8 @@ def _budgets(plan: CampaignPlan, checkpoint: Checkpoint | None, ids: Mapping[str
 def _capacity(args: Sequence[str], checkpoint: Checkpoint) -> int:
     """The checkpoint's capacity, unless the server is started with a smaller one."""
     told = flag_value(args, "--max-model-len")
+    if told is not None and not (told.isdecimal() and int(told)):
+        raise UsageError(f"server.args: --max-model-len {told}: must be a whole number above 0")
     return int(told) if told else checkpoint.capacity
 
 

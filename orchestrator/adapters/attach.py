@@ -11,7 +11,7 @@ from pathlib import Path
 from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, ServerPlan
 from orchestrator.adapters.command import CommandServer
-from orchestrator.adapters.control import ask
+from orchestrator.adapters.control import ask, check_url
 from orchestrator.adapters.face import Launch
 
 _RESETS = ("/reset_prefix_cache", "/flush_cache")  # vLLM in developer mode; SGLang
@@ -26,6 +26,7 @@ class AttachedServer(CommandServer):
     def launch(self, plan: ServerPlan, arms: tuple[Arm, ...], port: int, workdir: Path) -> Launch | None:
         if not plan.base_url:
             raise UsageError("server.base_url is empty: name the running server, as http://HOST:PORT")
+        check_url(plan.base_url)
         arm = self.one_arm(arms)
         if arm.env or arm.args:
             raise UsageError(f"arm {arm.name}: env and args cannot reach a server that already runs; drop them")

@@ -48,7 +48,10 @@ class CommandServer(OpenAIServer):
         """The arm that this server life is. Schedules mean nothing to a server that is not ours."""
         for arm in arms:
             if arm.schedules:
-                raise UsageError(f"arm {arm.name}: a {self.name} server has no schedules to choose; use env and args")
+                raise UsageError(
+                    f"arm {arm.name} names schedules, and server.adapter={self.name} has none to choose: take "
+                    "arm@campaign.control=default and arm@campaign.candidate=default, or arms of env and args"
+                )
             if (arm.env, arm.args) != (arms[0].env, arms[0].args):
                 raise UsageError(
                     f"arms {arms[0].name} and {arm.name} differ in env or args, which one server cannot follow: "

@@ -93,11 +93,20 @@ def _exchange(
             connection.close()
 
 
+def check_url(base_url: str) -> tuple[str, int | None]:
+    """Host and port; UsageError for what is no plain HTTP address."""
+    try:
+        parts = urlsplit(base_url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.scheme != "http":
+        raise UsageError(f"server.base_url={base_url}: write http://HOST:PORT")
+    return host, port
+
+
 def _connection(base_url: str) -> http.client.HTTPConnection:
-    parts = urlsplit(base_url)
-    if parts.scheme != "http" or not parts.hostname:
-        raise UsageError(f"base URL {base_url!r}: write http://HOST:PORT")
-    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
+    return http.client.HTTPConnection(*check_url(base_url), timeout=_TIMEOUT_S)
 
 
 def _close(connections: dict[str, http.client.HTTPConnection]) -> None:

@@ -273,7 +273,7 @@ def test_arms_that_one_server_cannot_be(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["command", "attach"])
 def test_schedules_mean_nothing_to_a_foreign_server(name: str, tmp_path: Path) -> None:
     plan = ServerPlan(name, command=("serve",), base_url="http://127.0.0.1:1")
-    with pytest.raises(UsageError, match=f"arm fast: a {name} server has no schedules"):
+    with pytest.raises(UsageError, match=f"arm fast names schedules, and server.adapter={name} has none"):
         open_adapter(name).launch(plan, (Arm("fast", schedules=(("projection", "tile"),)),), 81, tmp_path)
 
 

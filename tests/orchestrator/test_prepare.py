@@ -16,6 +16,9 @@ from orchestrator.devices import CpuInventory, Device
 from orchestrator.identity import CONF
 from orchestrator.prepare import Prepared, prepare, prepare_again
 
+ARMS = ("arm@campaign.control=default", "arm@campaign.candidate=default")
+ATTACH = ("server=attach", "campaign.mode=aa", *ARMS)
+
 
 def composed(*overrides: str) -> Any:
     register_schema()
@@ -91,6 +94,42 @@ def test_the_architectures_are_those_of_the_devices_that_may_be_leased(monkeypat
     prepared(*wanted, "lease.indices=[0]", "lease.ray_address=somewhere:6379")
     monkeypatch.setattr(Gpus, "archs", ("sm_80", ""))
     prepared(*wanted)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (("server.adapter=foo",), "server.adapter=foo: use one of dflash2, command, attach"),
+        (("server=command", "server.command=[]"), "server.command is empty"),
+        (("server=vllm", "server.model=x"), "arm torch-plain names schedules, and server.adapter=command has none"),
+        ((*ATTACH, "server.base_url=''"), "server.base_url is empty"),
+        ((*ATTACH, "server.base_url=localhost:8000"), "server.base_url=localhost:8000: write http"),
+        ((*ATTACH, "server.base_url='http://a:8x'"), "server.base_url=http://a:8x: write http"),
+        ((*ATTACH, "startup=co_resident", "server.base_url='http://a:1'", "campaign.mode=ab",
+          "+campaign.candidate.env={A: b}"), "env and args cannot reach a server that already runs"),
+        (("server.args=[--max-model-len,many]",), "server.args: --max-model-len many: must be a whole number above 0"),
+        (("server=random_27b", "server.model=none"), "make it with: python -m runtime.random_model none --shape"),
+        (("server.model=/nowhere",), "server.model=/nowhere: no such folder; name one that holds a checkpoint"),
+    ],
+)  # fmt: skip
+def test_what_no_server_could_be_started_with_is_refused_before_anything_is_recorded(
+    overrides: tuple[str, ...], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        prepared(*overrides)
+
+
+@pytest.mark.parametrize("server", [(), (*ATTACH, "server.base_url='http://a:1'")])
+def test_more_devices_than_this_host_has_are_refused_before_the_lease(server: tuple[str, ...]) -> None:
+    with pytest.raises(NoDevice, match=r"lease.count=2, but this host has 1"):
+        prepared("lease=two", "lease.inventory=cpu", *server)
+    with pytest.raises(NoDevice, match=r"lease.indices names 7"):
+        prepared("lease.indices=[7]", *server)
+
+
+def test_what_another_host_has_is_not_asked_of_this_one() -> None:
+    values = composed("lease=two", "lease.inventory=cpu")
+    assert prepare(typed(values), values, build=False).plan.lease.count == 2  # `campaign plan`
 
 
 def test_missing_weights_are_named(tmp_path: Path) -> None:
