@@ -232,8 +232,10 @@ def _api_error(request: Request, error: Exception) -> Response:
 
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    response = ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}").response()
-    response.headers.update(error.headers or {})
+    headers = error.headers or {}
+    remedy = f"use {headers['Allow']}" if "Allow" in headers else "/openapi.json lists the routes"
+    response = ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}; {remedy}").response()
+    response.headers.update(headers)
     return response
 
 

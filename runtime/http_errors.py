@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-_TYPES = {
+TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     404: "not_found_error",
@@ -30,7 +30,7 @@ class ApiError(Exception):
         self.code = code
 
     def body(self) -> dict[str, Any]:
-        kind = _TYPES.get(self.status, "server_error")
+        kind = TYPES.get(self.status, "server_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     def response(self) -> JSONResponse:

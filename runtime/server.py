@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from runtime.http_app import Limits, build_app
 from runtime.service import Service
 
 _GRACE_SECONDS = 2
+CANNOT_LISTEN = 3  # exit code
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class ServerOptions:
 def parse_options(arguments: list[str] | None = None) -> ServerOptions:
     parser = argparse.ArgumentParser(prog="python -m runtime.server", description=__doc__, allow_abbrev=False)
     parser.add_argument("--model", type=Path, required=True, help="folder in Hugging Face layout, drafter/ inside")
-    parser.add_argument("--port", type=_port, required=True, help="0 lets the system choose")
+    parser.add_argument("--port", type=_port, required=True, help="0 lets the system choose, and says which")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--served-model-name", help="default: the folder's name")
     parser.add_argument("--tensor-parallel-size", type=_positive, default=1, metavar="N")
@@ -90,15 +93,33 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse_options(arguments)
     if not _is_loopback(options.host):
         print(f"warning: listening on {options.host}, reachable from other machines", file=sys.stderr)
+    try:
+        listener = listen(options.host, options.port)
+    except OSError as error:
+        print(f"error: {_unheard(options, error)}", file=sys.stderr)
+        return CANNOT_LISTEN
     server = Server(options)
     try:
-        server.run()
+        server.run(listener)
     except KeyboardInterrupt:
         return 130
     if server.death is not None:
         print(f"error: {server.death}", file=sys.stderr)
         return 1
     return 0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The server's socket, taken before an engine starts: a port that is not to be had costs no loading of weights."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(address[:2], family=family)
+
+
+def _unheard(options: ServerOptions, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {options.port} of {options.host} is taken; choose another with --port"
+    why = str(error.strerror).partition(" (while")[0]  # the library repeats the address
+    return f"cannot listen on {options.host}:{options.port} ({why}); choose another --host or --port"
 
 
 class Server:
@@ -112,8 +133,6 @@ class Server:
         limits = Limits(options.max_body_bytes, options.api_key)
         config = uvicorn.Config(
             build_app(self._service, limits, self._lifespan),
-            host=options.host,
-            port=options.port,
             log_level="warning",
             access_log=False,
             loop="asyncio",
@@ -124,8 +143,11 @@ class Server:
         )
         self._uvicorn = uvicorn.Server(config)
 
-    def run(self) -> None:
-        self._uvicorn.run()
+    def run(self, listener: socket.socket) -> None:
+        host, port = listener.getsockname()[:2]
+        if not self._options.port:
+            print(f"listening on {host}:{port}", file=sys.stderr, flush=True)
+        self._uvicorn.run([listener])
 
     def _engine_died(self, sentence: str) -> None:
         self.death = sentence
@@ -150,17 +172,15 @@ class Server:
 
 
 def _port(value: str) -> int:
-    port = int(value)
-    if not 0 <= port < 65536:
-        raise argparse.ArgumentTypeError(f"a port lies between 0 and 65535, not {port}")
-    return port
+    if not value.isdecimal() or int(value) >= 65536:
+        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, not {value}")
+    return int(value)
 
 
 def _positive(value: str) -> int:
-    number = int(value)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
-    return number
+    if not value.isdecimal() or not int(value):
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, not {value}")
+    return int(value)
 
 
 def _model_folder(parser: argparse.ArgumentParser, model: Path) -> Path:

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -92,18 +93,45 @@ def test_weights_that_cannot_be_served_end_the_server_with_one_sentence(start: A
     ("arguments", "words"),
     [
         (["--model", "/nowhere", "--port", "1"], "/nowhere"),
-        (["--model", str(CHECKPOINT), "--port", "70000"], "65535"),
+        (["--model", str(CHECKPOINT), "--port", "70000"], "a port is a number from 0 to 65535, not 70000"),
+        (["--model", str(CHECKPOINT), "--port", "http"], "a port is a number from 0 to 65535, not http"),
         (["--model", str(CHECKPOINT), "--port", "1", "--threads", "0"], "at least 1"),
         (["--model", str(CHECKPOINT), "--port", "1", "--dev", "cuda"], "unrecognized arguments: --dev"),
         (["--model", str(CHECKPOINT), "--port", "1", "--api-key-file", "/nowhere"], "/nowhere"),
     ],
-    ids=["no-model", "no-port", "no-threads", "abbreviated", "no-key"],
+    ids=["no-model", "no-port", "no-number", "no-threads", "abbreviated", "no-key"],
 )
 def test_usage_errors(arguments: list[str], words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "runtime.server", *arguments], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("127.0.0.1", "error: port {port} of 127.0.0.1 is taken; choose another with --port\n"),
+        ("name.invalid", "choose another --host or --port\n"),
+    ],
+)
+def test_a_port_that_is_not_to_be_had_is_one_sentence_before_anything_is_loaded(host: str, words: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        command = ["--model", str(CHECKPOINT), "--host", host, "--port", str(port)]
+        done = subprocess.run(
+            [sys.executable, "-m", "runtime.server", *command], cwd=ROOT, capture_output=True, text=True
+        )
+    assert done.returncode == 3 and done.stderr.endswith(words.format(port=port)) and "Traceback" not in done.stderr
+
+
+def test_a_port_that_the_system_chose_is_printed(start: Any) -> None:
+    with start("--port", "0", wait=False) as server:
+        deadline = time.monotonic() + 60
+        while "listening on" not in server.log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        server.port = int(server.log.read_text().rpartition(":")[2])
+        server.wait_ready()
 
 
 def test_an_api_key_is_asked_for(start: Any, tmp_path: Path) -> None:

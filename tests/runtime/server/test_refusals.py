@@ -3,12 +3,17 @@
 import contextlib
 import http.client
 import json
+import re
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runtime.http_errors import TYPES
+
+ROOT = Path(__file__).resolve().parents[3]
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "hello"}]
 BAD_BODIES = {
@@ -57,9 +62,16 @@ def test_bad_bodies(server: Any, case: str) -> None:
 
 
 def test_unknown_routes_and_methods(server: Any) -> None:
-    for method, path, status in (("GET", "/v1/nothing", 404), ("GET", PLAIN, 405), ("DELETE", "/campaign/arm", 405)):
+    lists = "/openapi.json lists the routes"
+    for method, path, status, remedy in (("GET", "/v1/nothing", 404, lists), ("GET", PLAIN, 405, "use POST")):
         reply = server.ask(method, path)
-        assert reply.status == status and reply.json["error"]["message"]
+        assert reply.status == status and reply.json["error"]["message"].endswith(f"; {remedy}")
+    assert server.ask("DELETE", "/campaign/arm").status == 405
+
+
+def test_the_contract_lists_every_status_with_its_type() -> None:
+    table = re.findall(r"^\| (\d{3}) \| `(\w+)` \|", (ROOT / "docs/wire.md").read_text(), re.MULTILINE)
+    assert {int(status): kind for status, kind in table} == TYPES
 
 
 def test_no_bad_request_left_a_trace_in_the_log(server: Any) -> None:
