@@ -7,6 +7,7 @@ report through their own result files; none of them gives absolute stamps.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -193,5 +194,16 @@ def _run(program: Path, arguments: list[Any], environment: dict[str, str]) -> No
         raise SystemExit(f"{' '.join(command)} exited with {done.returncode}:\n{done.stderr[-2000:]}")
 
 
+def _parse() -> argparse.Namespace:
+    what = "One HTTP library against a server, as a child of client_error.py: prints [send, chunk, …] in ns as JSON."
+    parser = argparse.ArgumentParser(description=what)
+    parser.add_argument("library", choices=_LIBRARIES)
+    parser.add_argument("base_url", metavar="http://HOST:PORT")
+    parser.add_argument("requests", type=int)
+    parser.add_argument("tokens", type=int)
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    _child(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    child = _parse()
+    _child(child.library, child.base_url, child.requests, child.tokens)

@@ -16,6 +16,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.kernels_cpu",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--pairs", type=int, default=41, help="of every two schedules (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="torch's threads; native schedules use one")
+    parser.add_argument("--out", type=Path, help="also write one JSON line a figure")
+    return parser.parse_args()
+
+
+OPTIONS = parse() if __name__ == "__main__" else None  # before torch is loaded: --help answers at once
+
 import torch
 
 from kernels import bench
@@ -109,12 +124,7 @@ def fallback(vocab: int, k: int, repeats: int) -> dict[str, float | int]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels_cpu", description="Compare CPU schedules.")
-    parser.add_argument("--pairs", type=int, default=41)
-    parser.add_argument("--threads", type=int, default=1, help="torch's threads; native schedules use one")
-    parser.add_argument("--out", type=Path, help="also write one JSON line a figure")
-    options = parser.parse_args()
+def main(options: argparse.Namespace) -> None:
     torch.set_num_threads(options.threads)
     found = [(p.operator, c) for p in pairings() if (c := measure(p, options.pairs))]
     slow = [fallback(vocab, 20, options.pairs) for vocab in (2560, 248320)]
@@ -134,5 +144,5 @@ def main() -> None:
         options.out.write_text("\n".join(lines) + "\n")
 
 
-if __name__ == "__main__":
-    main()
+if OPTIONS is not None:
+    main(OPTIONS)

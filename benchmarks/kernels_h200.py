@@ -15,6 +15,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 
+OPERATORS = ("projection", "gated", "attention", "gdn", "selection")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.kernels_h200",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("operators", nargs="*", metavar="operator", help=f"of {', '.join(OPERATORS)} (default: all)")
+    parser.add_argument("--schedules", default="", help="only these, comma-separated; then no peers")
+    parser.add_argument("--bandwidth", type=float, default=4.62, help="TB/s that limits are computed with")
+    options = parser.parse_args()
+    if unknown := set(options.operators) - set(OPERATORS):
+        parser.error(f"there is no operator {min(unknown)}; take some of {', '.join(OPERATORS)}")
+    return options
+
+
+OPTIONS = parse() if __name__ == "__main__" else None  # before torch is loaded: --help answers at once
+
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -332,13 +352,14 @@ def selection_figures(bandwidth: float, names: list[str]) -> Iterator[Figure]:
         yield timed("torch.topk", lambda logits: logits.topk(k + 1))
 
 
-FIGURES: dict[str, Callable[[float, list[str]], Iterator[Figure]]] = {
-    "projection": projection_figures,
-    "gated": gated_figures,
-    "attention": attention_figures,
-    "gdn": gdn_figures,
-    "selection": selection_figures,
-}
+# In the order of OPERATORS.
+FIGURES: tuple[Callable[[float, list[str]], Iterator[Figure]], ...] = (
+    projection_figures,
+    gated_figures,
+    attention_figures,
+    gdn_figures,
+    selection_figures,
+)
 
 
 def row(figure: Figure) -> str:
@@ -351,19 +372,14 @@ def row(figure: Figure) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels_h200")
-    parser.add_argument("operators", nargs="*", default=list(FIGURES), help="of: " + ", ".join(FIGURES))
-    parser.add_argument("--schedules", default="", help="only these, comma-separated; then no peers")
-    parser.add_argument("--bandwidth", type=float, default=4.62, help="TB/s that limits are computed with")
-    options = parser.parse_args()
+def main(options: argparse.Namespace) -> None:
     torch.manual_seed(0)
     bandwidths = {"read_tb_s": timing.read_bandwidth() / 1e9, "write_tb_s": timing.write_bandwidth() / 1e9}
     print(json.dumps({"device": torch.cuda.get_device_name(), **bandwidths}), flush=True)
     names = [name for name in options.schedules.split(",") if name]
     figures = []
-    for name in options.operators:
-        for figure in FIGURES[name](options.bandwidth, names):
+    for name, figures_of in zip(OPERATORS, FIGURES, strict=True):
+        for figure in figures_of(options.bandwidth, names) if name in (options.operators or OPERATORS) else ():
             print(json.dumps(asdict(figure)), flush=True)
             figures.append(figure)
         torch.cuda.empty_cache()
@@ -371,5 +387,5 @@ def main() -> None:
     print("\n".join(row(figure) for figure in figures))
 
 
-if __name__ == "__main__":
-    main()
+if OPTIONS is not None:
+    main(OPTIONS)

@@ -14,6 +14,28 @@ import time
 from pathlib import Path
 from statistics import median
 
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    shape = Path(__file__).with_name("qwen3_8_27b.json")
+    parser.add_argument("--shape", type=Path, default=shape, help="JSON of two configurations (default: %(default)s)")
+    parser.add_argument("--arm", action="append", help="operator=schedule,…; may be repeated; empty for the defaults")
+    parser.add_argument("--weights", choices=("dense", "nvfp4"), default="dense")
+    parser.add_argument("--seed", type=int, default=1, help="of the weights")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--dtype", default="float16")
+    parser.add_argument("--kv-cache-dtype", default="fp8_e4m3")
+    parser.add_argument("--capacity", type=int, default=262144)
+    parser.add_argument("--prompt", type=int, default=8192)
+    parser.add_argument("--tokens", type=int, default=32)
+    options = parser.parse_args()
+    if not options.shape.is_file():
+        parser.error(f"--shape {options.shape} is no file; give one like {shape}")
+    return options
+
+
+OPTIONS = parse() if __name__ == "__main__" else None  # before torch is loaded: --help answers at once
+
 import torch
 
 from runtime.config import DraftConfig, TargetConfig
@@ -65,8 +87,7 @@ def run(engine: Engine, arm: dict[str, str], options: argparse.Namespace) -> dic
     }
 
 
-def main() -> int:
-    options = _parse()
+def main(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     engine = build(options)
     parameters = sum(math.prod(shape) for shape in target_shapes(engine.decoder.target.config).values())
@@ -82,20 +103,5 @@ def main() -> int:
     return 0
 
 
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", type=Path, default=Path(__file__).with_name("qwen3_8_27b.json"))
-    parser.add_argument("--arm", action="append", help="operator=schedule,…; may be repeated; empty for the defaults")
-    parser.add_argument("--weights", choices=("dense", "nvfp4"), default="dense")
-    parser.add_argument("--seed", type=int, default=1, help="of the weights")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--dtype", default="float16")
-    parser.add_argument("--kv-cache-dtype", default="fp8_e4m3")
-    parser.add_argument("--capacity", type=int, default=262144)
-    parser.add_argument("--prompt", type=int, default=8192)
-    parser.add_argument("--tokens", type=int, default=32)
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+if OPTIONS is not None:
+    sys.exit(main(OPTIONS))

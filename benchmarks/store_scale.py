@@ -142,11 +142,12 @@ QUERIES = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, help="where the store is made (default: a temporary folder, removed)")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="store-scale-"))
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "scale.sqlite"
     with Store.open(path) as store:
         done = fill(store, options.rounds)

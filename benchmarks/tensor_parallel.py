@@ -26,6 +26,29 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+CASES = ("nano:float32", "27b:float32", "27b:bfloat16")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", default=CASES)
+    shape = Path(__file__).with_name("qwen3_8_27b.json")
+    parser.add_argument("--shape", type=Path, default=shape, help="JSON of two configurations (default: %(default)s)")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--size", type=int, default=2)
+    parser.add_argument("--prompt", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--timeout-s", type=float, default=300)
+    parser.add_argument("--rank", type=int, help="set for the processes that this one starts")
+    parser.add_argument("--meeting", help="likewise: the folder in which ranks find each other")
+    options = parser.parse_args()
+    if not options.shape.is_file():
+        parser.error(f"--shape {options.shape} is no file; give one like {shape}")
+    return options
+
+
+OPTIONS = parse() if __name__ == "__main__" else None  # before torch is loaded: --help answers at once
+
 import torch
 
 from runtime.audit import forced
@@ -38,7 +61,6 @@ from runtime.sequence import GenerateRequest, RoundRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 NANO = ROOT / "runtime/checkpoints/nano"
-CASES = ("nano:float32", "27b:float32", "27b:bfloat16")
 # NVLink multicast stays off: on a shared host a program that dies with it can take the fabric out of service.
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 RUNNERS_UP = 8
@@ -165,8 +187,7 @@ def compared(text: str, alone: Answer, together: Answer) -> dict[str, Any]:
     return line
 
 
-def main() -> int:
-    options = _parse()
+def main(options: argparse.Namespace) -> int:
     if options.rank is not None:
         return run_rank(options)
     with tempfile.TemporaryDirectory(prefix="tensor-parallel-") as meeting:
@@ -181,19 +202,5 @@ def main() -> int:
                 rank.wait()
 
 
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", default=CASES)
-    parser.add_argument("--shape", type=Path, default=Path(__file__).with_name("qwen3_8_27b.json"))
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--size", type=int, default=2)
-    parser.add_argument("--prompt", type=int, default=256)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--timeout-s", type=float, default=300)
-    parser.add_argument("--rank", type=int, help="set for the processes that this one starts")
-    parser.add_argument("--meeting", help="likewise: the folder in which ranks find each other")
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+if OPTIONS is not None:
+    sys.exit(main(OPTIONS))

@@ -10,12 +10,12 @@ which is what an n-gram drafter needs.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 _TEXT = [
     "A kernel is measured in pairs: one request with the old schedule, one with the new one.",
@@ -30,6 +30,9 @@ _TEMPLATE = (
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -44,6 +47,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def model() -> Qwen3ForCausalLM:
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=512,
@@ -59,10 +65,13 @@ def model() -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(config)
 
 
-def main(folder: Path) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the checkpoint is written")
+    folder = parser.parse_args().folder
     model().save_pretrained(folder)
     tokenizer().save_pretrained(folder)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

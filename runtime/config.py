@@ -182,12 +182,14 @@ _PLAIN_DRAFT_FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_at
 _DFLASH_INTS = ("block_size", "conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from `path`, or a ModelError that names the file."""
+def read_json(path: Path, wanted: str = "--model wants a folder in Hugging Face layout") -> dict[str, Any]:
+    """A JSON object from `path`, or a ModelError that names the file and what is `wanted` instead."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ModelError(f"{path} is missing; --model wants a folder in Hugging Face layout") from None
+        raise ModelError(f"{path} is missing; {wanted}") from None
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror}); {wanted}") from None
     except ValueError as error:
         raise ModelError(f"{path} is not JSON: {error}") from None
     if not isinstance(value, dict):

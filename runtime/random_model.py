@@ -186,12 +186,17 @@ def _write(path: Path, value: Any) -> None:
 def main(words: list[str] | None = None) -> int:
     options = _parse(words)
     try:
-        shape = read_json(options.shape)
+        shape = read_json(options.shape, "--shape wants a file like benchmarks/qwen3_8_27b.json")
         if not {"target", "drafter"} <= shape.keys():
-            raise ModelError(f"{options.shape} must hold two configurations, target and drafter")
+            raise ModelError(f"--shape {options.shape} must hold two configurations, target and drafter")
+        if not (options.tokenizer / "tokenizer.json").is_file():
+            raise ModelError(f"--tokenizer {options.tokenizer} has no tokenizer.json; name a checkpoint's folder")
         write(options.folder, shape, Declaration(options.seed, options.format), options.tokenizer)
-    except (ModelError, OSError) as error:
+    except ModelError as error:
         print(f"random_model: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"random_model: {options.folder} cannot be written ({error.strerror})", file=sys.stderr)
         return 1
     return 0
 

@@ -14,6 +14,8 @@ from runtime.errors import ModelError
 from runtime.models.layers import GatedLinear, Linear
 from runtime.random_model import DECLARATION, Declaration, checksum, main, write
 
+PUBLIC = Path(__file__).parents[2] / "benchmarks/qwen3_8_27b.json"
+
 
 @pytest.fixture
 def declared(make: Any, tmp_path: Path) -> Callable[..., Path]:
@@ -108,3 +110,18 @@ def test_a_shape_without_its_drafter_is_refused(make: Any, tmp_path: Path, capsy
     (tmp_path / "shape.json").write_text(json.dumps({"target": make.target_json()}))
     assert main([str(tmp_path / "model"), "--shape", str(tmp_path / "shape.json")]) == 1
     assert "target and drafter" in capsys.readouterr().err and not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--shape", "/nope"], "/nope is missing; --shape wants a file like benchmarks/qwen3_8_27b.json"),
+        (["--shape", "/"], "/ cannot be read (Is a directory); --shape wants a file"),
+        (["--shape", str(PUBLIC), "--tokenizer", "/nope"], "--tokenizer /nope has no tokenizer.json"),
+    ],
+)
+def test_a_wrong_path_is_named_with_the_option_that_it_came_by(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path / "model"), *words]) == 1
+    assert said in capsys.readouterr().err and not (tmp_path / "model").exists()
