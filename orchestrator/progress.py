@@ -5,15 +5,16 @@ Drawn between requests only. Knows the plan's counts, nothing of servers or the 
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from campaigns.plan import PairKey
 from campaigns.records import Pair, Request
+from orchestrator.eta import Pace, in_words
 
 
 class View:
@@ -21,9 +22,10 @@ class View:
 
     def __init__(self, console: Console, total: int, recorded: Iterable[PairKey]) -> None:
         self._console = console
-        self.total, self._recorded, self._fresh = total, set(recorded), 0
+        self.total, self._recorded = total, set(recorded)
         self._rounds = 0
-        self._began_s = time.monotonic()
+        self._pace = Pace()
+        self._asked_s = 0.0  # by the newest requests
         self._bar: Progress | None = None
         self._task = TaskID(0)
 
@@ -36,9 +38,10 @@ class View:
         if not self._console.is_terminal:
             yield
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        left = TextColumn("{task.fields[left]}")
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), left)
         with Progress(*columns, console=self._console, transient=True) as self._bar:
-            self._task = self._bar.add_task("starting", total=self.total, completed=self.done)
+            self._task = self._bar.add_task("starting", total=self.total, completed=self.done, left="")
             yield
         self._bar = None
 
@@ -47,17 +50,21 @@ class View:
 
     def requests(self, requests: list[Request]) -> None:
         self._rounds += sum(len(request.rounds) for request in requests)
+        self._asked_s = sum(request.end_ns - request.sched_ns for request in requests) * 1e-9
 
     def pair(self, pair: Pair, startups: int) -> None:
         self._recorded.add(pair.key)
-        self._fresh += 1
+        self._pace.pair(pair.key.startup, self._asked_s)
+        left = in_words(self._pace.remaining_s(self.total - self.done, self._untouched(pair.key.startup, startups)))
         where = f"startup {pair.key.startup + 1}/{startups}  {pair.key.fixture} #{pair.key.repeat + 1}"
         if self._bar is not None:
-            self._bar.update(self._task, completed=self.done, description=f"{where}  {self._rounds} rounds")
+            what = f"{where}  {self._rounds} rounds"
+            self._bar.update(self._task, completed=self.done, description=what, left=left)
             return
         verdict = f"E{int(pair.exactness)}" + ("" if pair.admissible else f" excluded: {', '.join(pair.reasons)}")
-        self.say(f"{where}  {verdict}  pair {self.done}/{self.total}, {self._rounds} rounds, {self._remaining()}")
+        self.say(f"{where}  {verdict}  pair {self.done}/{self.total}, {self._rounds} rounds, {left}")
 
-    def _remaining(self) -> str:
-        left_s = (time.monotonic() - self._began_s) / self._fresh * (self.total - self.done)
-        return f"about {left_s:.0f} s left" if left_s < 120 else f"about {left_s / 60:.0f} min left"
+    def _untouched(self, running: int, startups: int) -> int:
+        """Startups behind the running one that still want pairs; every startup has as many."""
+        recorded = Counter(key.startup for key in self._recorded)
+        return sum(recorded[startup] < self.total // startups for startup in range(running + 1, startups))

@@ -1,0 +1,69 @@
+"""What a person reads while a campaign runs: how long it will take is right from the first pair on."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, ServerPlan, pair_keys
+from campaigns.records import Exactness, Pair
+from orchestrator.eta import Pace, in_words
+from orchestrator.progress import View
+
+PLAN = CampaignPlan(
+    name="t",
+    control=Arm("a"),
+    candidate=Arm("b"),
+    fixtures=(Fixture("f", "{}", (1,)), Fixture("g", "{}", (2,))),
+    server=ServerPlan("dflash2"),
+    startups=3,
+    pairs=4,
+)
+START_S, PAIR_S = 30.0, 2.0
+REQUEST = SimpleNamespace(rounds=(), sched_ns=0, end_ns=int(PAIR_S / 2 * 1e9))
+
+
+@dataclass
+class Clock:
+    now_s: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def told(monkeypatch: pytest.MonkeyPatch, recorded: Iterable[PairKey] = ()) -> list[tuple[float, float]]:
+    """(seconds that the view promised, seconds that it then took) of every pair that was missing."""
+    clock, out, recorded = Clock(), io.StringIO(), set(recorded)
+    monkeypatch.setattr("orchestrator.progress.Pace", lambda: Pace(clock))
+    view = View(Console(file=out, width=200), len(pair_keys(PLAN)), recorded)
+    ends, startup = [], -1
+    for key in (key for key in pair_keys(PLAN) if key not in recorded):
+        clock.now_s += PAIR_S + (START_S if key.startup != startup else 0.0)
+        startup = key.startup
+        view.requests([REQUEST, REQUEST])  # type: ignore[list-item]
+        view.pair(Pair("c", key, 1, Exactness.DRAFT_WIDTH, None, None, 0.0, 0.0, True, ()), PLAN.startups)
+        ends.append(clock.now_s)
+    said = [float(seconds) for seconds in re.findall(r"about (\d+) s left", out.getvalue())]
+    return list(zip(said, [ends[-1] - end for end in ends], strict=True))
+
+
+def test_the_time_left_is_right_from_the_first_pair_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = told(monkeypatch)
+    assert len(found) == 24 and found[0][1] == 2 * START_S + 23 * PAIR_S
+    assert all(said == pytest.approx(took, abs=0.51) for said, took in found), found
+
+
+def test_after_a_resume_only_what_is_missing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [key for key in pair_keys(PLAN) if key.startup == 1]
+    found = told(monkeypatch, [*whole, pair_keys(PLAN)[0]])
+    assert len(found) == 15 and all(said == pytest.approx(took, abs=0.51) for said, took in found), found
+
+
+def test_words() -> None:
+    assert in_words(119.4) == "about 119 s left" and in_words(600) == "about 10 min left"
