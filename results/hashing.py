@@ -30,10 +30,11 @@ def row_sha256(row: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
-def rounds_sha256(columns: NDArray[np.float64]) -> str:
-    """`columns` is (rounds, integers of the round table from round_index on), NaN where null."""
-    integers = np.where(np.isnan(columns), -1, columns).astype("<i8")
-    return hashlib.sha256(_ROUNDS_VERSION + integers.tobytes()).hexdigest()
+def rounds_sha256(matrix: NDArray[np.float64]) -> str:
+    """`matrix` is (rounds, integers of the round table from round_index on), NaN where null."""
+    filled = matrix.copy()
+    filled[np.isnan(filled)] = -1
+    return hashlib.sha256(_ROUNDS_VERSION + filled.astype("<i8").tobytes()).hexdigest()
 
 
 def _plain(value: Any) -> Any:

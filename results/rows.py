@@ -11,6 +11,7 @@ import json
 import types
 import typing
 import zlib
+from array import array
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from results.hashing import canonical_json
 
 T = TypeVar("T")
 _HINTS: dict[Any, dict[str, Any]] = {}
+_NUMBERS = (int, float, bool)
 _SPREAD_KEY = ("startup", "fixture", "seed", "repeat")
 
 
@@ -53,7 +55,11 @@ def decode(kind: type[T], row: Mapping[Any, Any], **given: Any) -> T:
 
 
 def pack_ids(ids: tuple[int, ...] | None) -> bytes | None:
-    return None if ids is None else zlib.compress(np.asarray(ids, dtype="<u4").tobytes(), 1)
+    """zlib without its search for repetitions, which finds few among ids and takes a third of the time."""
+    if ids is None:
+        return None
+    packer = zlib.compressobj(1, strategy=zlib.Z_HUFFMAN_ONLY)
+    return packer.compress(np.array(array("I", ids), dtype="<u4").tobytes()) + packer.flush()
 
 
 def unpack_ids(packed: bytes | None) -> tuple[int, ...] | None:
@@ -84,6 +90,8 @@ def from_plain(hint: Any, value: Any) -> Any:
 
 
 def _column(value: Any) -> Any:
+    if value is None or type(value) in _NUMBERS:
+        return value
     if isinstance(value, str):
         return _text(value.value if isinstance(value, Enum) else value)
     if isinstance(value, Enum):

@@ -10,12 +10,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from itertools import repeat
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from sqlalchemy import Connection, Table, func, insert, select
+from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 
 from campaigns.errors import IdentityMismatch
 from campaigns.plan import Block, Role
@@ -38,10 +39,10 @@ from results.hashing import canonical_json, rounds_sha256, row_sha256
 from results.locks import CampaignLock
 from results.migrate import migrate
 from results.recorded import Recorded, recorded
-from results.rounds import COLUMNS, summarise, to_columns, to_matrix
+from results.rounds import COLUMNS, Flat, flatten, summarise, to_matrix
 from results.rows import encode, pack_ids
 
-_INSERT_ROUND = f"INSERT INTO round (request_id, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"
+_ROUNDS_A_STATEMENT = 60  # half the time of one a statement; parameters stay below 999, SQLite's oldest limit
 
 
 class Store:
@@ -128,14 +129,14 @@ class Store:
 
     def request(self, request: Request) -> None:
         """One transaction: the request, its rounds, its summary."""
-        columns = to_columns(request.rounds)
-        matrix = to_matrix(columns)
+        flat = flatten(request.rounds)
+        matrix = to_matrix(flat)
         row = encode(request, without=frozenset({"rounds", "token_ids"}))
         row |= {"token_ids": pack_ids(request.token_ids), "rounds_sha256": rounds_sha256(matrix)}
         with self.transaction() as connection:
             request_id = _insert(connection, schema.request, row)
             _insert(connection, schema.request_summary, {"request_id": request_id} | summarise(matrix))
-            _insert_rounds(connection, request_id, columns)
+            _insert_rounds(connection, request_id, flat)
 
     def pair(self, pair: Pair) -> None:
         self._one(schema.pair, encode(pair))
@@ -207,8 +208,16 @@ def utc_now() -> str:
 
 def _insert(connection: Connection, table: Table, row: Mapping[str, Any]) -> int:
     """The id of the new row."""
-    result = connection.execute(insert(table), {**row, "row_sha256": row_sha256(row)})
-    return int(result.lastrowid)
+    whole = {**row, "row_sha256": row_sha256(row)}
+    statement, names = _statement(table, frozenset(whole))
+    return int(connection.exec_driver_sql(statement, tuple(whole[name] for name in names)).lastrowid)
+
+
+@cache
+def _statement(table: Table, columns: frozenset[str]) -> tuple[str, tuple[str, ...]]:
+    """SQLAlchemy's words for one row, compiled once, and the order of their parameters."""
+    compiled = insert(table).compile(dialect=sqlite_dialect(), column_keys=sorted(columns))
+    return str(compiled), tuple(compiled.positiontup or ())
 
 
 def _insert_all(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -216,8 +225,19 @@ def _insert_all(connection: Connection, table: Table, rows: Sequence[Mapping[str
         connection.execute(insert(table), [{**row, "row_sha256": row_sha256(row)} for row in rows])
 
 
-def _insert_rounds(connection: Connection, request_id: int, columns: Sequence[Sequence[int | None]]) -> None:
-    """Through the driver: nine times as fast as SQLAlchemy's executemany."""
+def _insert_rounds(connection: Connection, request_id: int, flat: Flat) -> None:
+    """Through the driver, many rounds a statement: SQLAlchemy's executemany takes ten times as long."""
+    width = _ROUNDS_A_STATEMENT * len(COLUMNS)
     cursor = connection.connection.cursor()
-    cursor.executemany(_INSERT_ROUND, zip(repeat(request_id), *columns))  # type: ignore[arg-type]  # sqlite3 takes iterators
+    for start in range(0, len(flat), width):
+        part = flat[start : start + width]
+        cursor.execute(_insert_of(len(part) // len(COLUMNS)), (request_id, *part))
     cursor.close()
+
+
+@cache
+def _insert_of(num_rounds: int) -> str:
+    """One statement for so many rounds of one request."""
+    width = len(COLUMNS)
+    rows = (", ".join(f"?{2 + row * width + column}" for column in range(width)) for row in range(num_rounds))
+    return f"INSERT INTO round (request_id, {', '.join(COLUMNS)}) VALUES " + ", ".join(f"(?1, {row})" for row in rows)

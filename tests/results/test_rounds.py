@@ -1,4 +1,4 @@
-"""Rounds as columns, their hash, and the summary beside them; frames repeat the definitions of campaigns.quantities."""
+"""Rounds as integers, their hash, the summary beside them; frames repeat the definitions of campaigns.quantities."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from campaigns.records import Round
 from results import frames
 from results.hashing import rounds_sha256
 from results.reader import Reader
-from results.rounds import from_rows, lag1, summarise, to_columns, to_matrix
+from results.rounds import COLUMNS, flatten, from_rows, lag1, summarise, to_matrix
 from results.store import Store
 from results.synthetic import Driver, Script, Trajectory, counts, without_engine
 
@@ -43,10 +43,11 @@ UNHURRIED = settings(deadline=None, max_examples=40, suppress_health_check=[Heal
 
 @UNHURRIED
 @given(many_rounds)
-def test_columns_round_trip_and_hash_depends_on_every_value(rounds):
-    columns = to_columns(rounds)
-    assert from_rows(zip(*columns, strict=True)) == rounds
-    matrix = to_matrix(columns)
+def test_integers_round_trip_and_hash_depends_on_every_value(rounds):
+    flat = flatten(rounds)
+    assert from_rows(zip(*[iter(flat)] * len(COLUMNS), strict=True)) == rounds
+    assert all(value is None or type(value) is int for value in flat)
+    matrix = to_matrix(flat)
     for row, column in ((0, 2), (-1, 13)) if rounds else ():
         changed = matrix.copy()
         changed[row, column] = 1 if np.isnan(changed[row, column]) else changed[row, column] + 1
@@ -54,17 +55,17 @@ def test_columns_round_trip_and_hash_depends_on_every_value(rounds):
 
 
 def test_the_hash_is_stable():
-    columns = to_columns([Round(1, "spec", client_ns=5, coalesced=True), Round(2)])
+    flat = flatten([Round(1, "spec", client_ns=5, coalesced=True), Round(2)])
     first = (1, 1, 5, -1, 1, *[-1] * 9)
     second = (2, -1, -1, -1, 0, *[-1] * 9)
     expected = hashlib.sha256(b"\x01" + struct.pack("<28q", *first, *second)).hexdigest()
-    assert rounds_sha256(to_matrix(columns)) == expected
+    assert rounds_sha256(to_matrix(flat)) == expected
 
 
 @UNHURRIED
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=200))
 def test_quantiles_are_numpys(times):
-    found = summarise(to_matrix(to_columns([Round(i, "spec", client_ns=ns) for i, ns in enumerate(times, 1)])))
+    found = summarise(to_matrix(flatten([Round(i, "spec", client_ns=ns) for i, ns in enumerate(times, 1)])))
     expected = np.quantile(times, [0.5, 0.9, 0.99])
     names = ("client_round_p50_ns", "client_round_p90_ns", "client_round_p99_ns")
     assert [found[name] for name in names] == pytest.approx(expected.tolist())
@@ -72,7 +73,7 @@ def test_quantiles_are_numpys(times):
 
 def test_narrow_steps_are_no_rounds():
     spec = [Round(i, "spec", engine_ns=10 * i, drafted=7, accepted=i, emitted=i + 1) for i in (1, 2, 3)]
-    found = summarise(to_matrix(to_columns([*spec, Round(4, "q1", engine_ns=99, emitted=1)])))
+    found = summarise(to_matrix(flatten([*spec, Round(4, "q1", engine_ns=99, emitted=1)])))
     assert (found["n_engine_rounds"], found["engine_round_p50_ns"], found["sum_accepted"]) == (3, 20.0, 6)
     assert found["sum_emitted"] == 2 + 3 + 4 + 1
     assert json.loads(found["accepted_histogram"]) == [0, 1, 1, 1]
@@ -80,12 +81,12 @@ def test_narrow_steps_are_no_rounds():
 
 def test_one_unknown_count_makes_the_sum_unknown():
     spec = [Round(i, "spec", engine_ns=10, accepted=None if i == 2 else 3) for i in (1, 2, 3)]
-    found = summarise(to_matrix(to_columns(spec)))
+    found = summarise(to_matrix(flatten(spec)))
     assert found["sum_accepted"] is None and found["accepted_histogram"] is None and found["sum_drafted"] is None
 
 
 def test_a_request_without_rounds_has_a_summary_of_nothing():
-    found = summarise(to_matrix(to_columns([])))
+    found = summarise(to_matrix(flatten([])))
     assert found["n_client_rounds"] == found["n_engine_rounds"] == 0
     assert found["sum_accepted"] is found["client_round_p50_ns"] is found["client_round_lag1"] is None
 

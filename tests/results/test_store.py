@@ -20,6 +20,7 @@ from campaigns.records import (
     Probe,
     Process,
     Reason,
+    Round,
     Score,
     StartupEnd,
     StartupStatus,
@@ -31,6 +32,7 @@ from results.place import DEFAULT
 from results.reader import Reader
 from results.store import Store
 from results.synthetic import Driver, Script, Trajectory
+from results.verify import Tally, verify
 
 ROOT = Path(__file__).parents[2]
 PLAN = CampaignPlan(
@@ -91,6 +93,22 @@ def test_every_fact_comes_back_as_it_was_written(path):
         assert first.startup.calibration == driver.calibration
         assert first.end == StartupEnd(StartupStatus.COMPLETE, driver.created_utc)
         assert reader.status(campaign_id) is CampaignStatus.COMPLETE
+
+
+@pytest.mark.parametrize("count", [0, 1, 59, 60, 61, 150])
+def test_rounds_come_back_whole_however_many_statements_they_took(path, count):
+    with Store.open(path) as store:
+        driver = Driver(store, PLAN, script)
+        campaign = driver.campaign()
+        store.begin(campaign)
+        block = blocks(PLAN, 0)[0]
+        request = driver.request(campaign.campaign_id, block.steps[0], 1, store.block(campaign.campaign_id, block, 1))
+        rounds = tuple(Round(i, "spec", 10**9 + i, 3, i % 7 == 0, emitted=i % 8) for i in range(1, count + 1))
+        store.request(replace(request, rounds=rounds, n_rounds=count))
+    with Reader.open(path) as reader:
+        (stored,) = reader.requests(campaign.campaign_id)
+        assert stored.request.rounds == rounds and stored.request.token_ids == request.token_ids
+        assert not [finding for finding in verify(reader, campaign.campaign_id, Tally()) if "round" in finding.what]
 
 
 def test_every_row_carries_the_hash_of_itself(path):
