@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from campaigns.errors import CampaignError, Exit
+from campaigns.errors import CampaignError, Exit, UsageError
 from orchestrator.commands.options import Parser
 
 _EPILOG = """exit codes: 0 complete, 1 usage, 2 slower or inexact or a failed gate, 3 not conclusive (--strict), 4 no
@@ -47,7 +48,7 @@ def _dispatch(arguments: list[str]) -> int:
     top = parser()
     options, settings = top.parse_known_args(arguments)  # argparse loses positional words that stand behind an option
     if settings and "settings" not in options:
-        top.error(f"unrecognized arguments: {' '.join(settings)}")
+        raise UsageError(f"campaign {arguments[0]} takes no {settings[0]}; see campaign {arguments[0]} --help")
     options.settings = settings
     code: int = options.run(options)
     return code
@@ -65,7 +66,18 @@ def parser() -> Parser:
     added = top.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for add in commands.ALL:
         add(added)
+    _describe(added)
     return top
+
+
+def _describe(added: Any) -> None:
+    """What the list of commands says of one heads its own help too."""
+    for listed in added._choices_actions:
+        parser = added.choices[listed.dest]
+        parser.description = parser.description or listed.help[0].upper() + listed.help[1:] + "."
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                _describe(action)
 
 
 if __name__ == "__main__":

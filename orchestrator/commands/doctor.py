@@ -9,16 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.errors import Exit
+from orchestrator.commands.options import device_options
 
 
 def add_doctor_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("doctor", help="examine this machine: ok, warning or fault, with the remedy")
     parser.add_argument("--no-ray", action="store_true", help="do not start Ray (saves some ten seconds)")
     parser.add_argument("--json", action="store_true", help="one JSON object per row")
-    parser.add_argument("--lock-dir", default="", metavar="FOLDER", help="as lease.lock_dir")
-    parser.add_argument("--inventory", default="auto", metavar="NAME", help="as lease.inventory")
+    device_options(parser)
     parser.add_argument("--model", type=Path, metavar="FOLDER", help="checkpoint whose tokenizer is tried")
-    parser.add_argument("--outputs", type=Path, default=Path("outputs"), metavar="FOLDER", help="where results go")
+    parser.add_argument(
+        "--outputs",
+        type=Path,
+        default=Path("outputs"),
+        metavar="FOLDER",
+        help="where results would go (default: %(default)s)",
+    )
     parser.set_defaults(run=run_doctor)
 
 

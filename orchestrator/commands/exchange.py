@@ -17,14 +17,17 @@ def add_export_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("export", help="a campaign for other tools")
     campaign_argument(parser)
     store_option(parser)
-    parser.add_argument("--format", required=True, choices=("csv", "parquet", "vllm-bench"))
+    formats = ("csv", "parquet", "vllm-bench")
+    parser.add_argument("--format", required=True, choices=formats, help="tables, or the JSON of vllm bench serve")
     parser.add_argument(
         "--output",
         type=Path,
         metavar="PATH",
         help="folder of the tables (default: export-ID); file of vllm-bench (default: the terminal)",
     )
-    parser.add_argument("--role", type=Role, choices=list(Role), default=Role.CANDIDATE, help="arm of vllm-bench")
+    parser.add_argument(
+        "--role", type=Role, choices=list(Role), default=Role.CANDIDATE, help="arm of vllm-bench (default: %(default)s)"
+    )
     parser.set_defaults(run=run_export)
 
 
@@ -45,7 +48,7 @@ def run_export(options: argparse.Namespace) -> int:
 
 def add_import_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("import", help="append another store's campaigns; nothing is overwritten")
-    parser.add_argument("other", type=Path, metavar="OTHER.sqlite")
+    parser.add_argument("other", type=Path, metavar="OTHER.sqlite", help="a store; it is only read")
     store_option(parser)
     parser.set_defaults(run=run_import)
 

@@ -12,7 +12,7 @@ from typing import Any
 from campaigns.errors import Exit, UsageError
 from campaigns.gates import KINDS, PROMOTE, Entry, Gate, GateStatus, ledger
 from campaigns.nearest import nearest
-from orchestrator.commands.options import store_option
+from orchestrator.commands.options import store_option, table_option
 
 _CONF = Path(__file__).parents[2] / "conf" / "gates"
 _DECISIONS = (PROMOTE, "hold", "reject")
@@ -21,14 +21,16 @@ _DECISIONS = (PROMOTE, "hold", "reject")
 def add_gates_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("gates", help="the ledger of a schedule or an arm: what passed, what is missing")
     _ledger_options(parser)
-    parser.add_argument("--format", default="table", metavar="table|json|csv")
+    table_option(parser)
     parser.set_defaults(run=run_gates)
 
 
 def _ledger_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="SCHEDULE-OR-ARM", help="operator/schedule, or the name of an arm")
     parser.add_argument("--library", default="", metavar="SHA256", help="which build (default: the newest probe's)")
-    parser.add_argument("--gates", default="default", metavar="NAME", help="conf/gates/NAME.yaml")
+    parser.add_argument(
+        "--gates", default="default", metavar="NAME", help="conf/gates/NAME.yaml (default: %(default)s)"
+    )
     store_option(parser)
 
 
@@ -82,9 +84,9 @@ def _gate(line: dict[str, Any], file: str) -> Gate:
 def add_promote_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("promote", help="record what a person decided about a candidate")
     _ledger_options(parser)
-    parser.add_argument("--by", required=True, help="who decides")
-    parser.add_argument("--reason", required=True)
-    parser.add_argument("--decision", choices=_DECISIONS, default=PROMOTE)
+    parser.add_argument("--by", required=True, metavar="NAME", help="who decides")
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="why; kept with the decision")
+    parser.add_argument("--decision", choices=_DECISIONS, default=PROMOTE, help="default: %(default)s")
     parser.add_argument("--despite-open", action="store_true", help="promote although gates are not passed")
     parser.set_defaults(run=run_promote)
 
@@ -110,8 +112,8 @@ def add_probe_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("probe", help="checks of kernels and audits")
     actions = parser.add_subparsers(metavar="import", required=True, parser_class=type(parser))
     importing = actions.add_parser("import", help="store JSON lines of kernel gates and audits as probes")
-    importing.add_argument("file", type=Path)
-    importing.add_argument("--subject", default="", help="for lines that name none")
+    importing.add_argument("file", type=Path, metavar="FILE", help="what kernels.gate or runtime.audit wrote")
+    importing.add_argument("--subject", default="", metavar="SCHEDULE-OR-ARM", help="for lines that name none")
     importing.add_argument("--library", default="", metavar="SHA256", help="for lines that name none")
     store_option(importing)
     importing.set_defaults(run=run_probe_import)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
-from orchestrator.commands.options import store_option
+from orchestrator.commands.options import CAMPAIGN, positive, store_option, table_option
 from orchestrator.commands.report import write
 
 _QUERY = """Views: v_round v_request v_pair v_startup v_effect (docs/history.md), beside the tables themselves, e.g.
@@ -20,13 +20,13 @@ def add_history_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("history", help="every campaign's effects, oldest first")
     store_option(parser)
     _filters(parser)
-    parser.add_argument("--verdict", default="", help="exactly this word")
-    _format(parser)
+    parser.add_argument("--verdict", default="", metavar="WORD", help="exactly this: faster, slower, …")
+    table_option(parser)
     parser.set_defaults(run=run_history)
 
 
 def _filters(parser: argparse.ArgumentParser) -> None:
-    """Each is part of what it names, so that `--gpu h200` finds `NVIDIA H200`."""
+    group = parser.add_argument_group("filters", "each a part of what it names, in any case: h200 finds NVIDIA H200")
     for name, what in (
         ("arm", "name of an arm, or operator/schedule that one enables"),
         ("gpu", "device name"),
@@ -36,8 +36,10 @@ def _filters(parser: argparse.ArgumentParser) -> None:
         ("fixture", "fixture or dataset"),
         ("baseline", "members of this baseline only"),
     ):
-        parser.add_argument(f"--{name}", default="", help=what)
-    parser.add_argument("--since", type=_utc, default="", metavar="UTC", help="e.g. 2026-11 or 2026-11-01T12:00")
+        group.add_argument(f"--{name}", default="", metavar="WORD", help=what)
+    group.add_argument(
+        "--since", type=_utc, default="", metavar="UTC", help="not before this, e.g. 2026-11 or 2026-11-01T12:00"
+    )
 
 
 def _utc(text: str) -> str:
@@ -45,10 +47,6 @@ def _utc(text: str) -> str:
     if text and not re.fullmatch(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?", text):
         raise argparse.ArgumentTypeError(f"{text} is no UTC time: write YYYY-MM-DD, or more or less of one")
     return text
-
-
-def _format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", default="table", metavar="table|json|csv", help="default: %(default)s")
 
 
 def _wanted(options: argparse.Namespace, reader: Any, **more: str) -> Any:
@@ -86,11 +84,11 @@ def add_query_parser(subparsers: Any) -> None:
         epilog=_QUERY,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("sql", metavar="SELECT")
+    parser.add_argument("sql", metavar="SELECT", help="one statement that reads")
     store_option(parser)
-    _format(parser)
-    parser.add_argument("--max-rows", type=int, default=1000, help="default: %(default)s")
-    parser.add_argument("--max-s", type=float, default=10.0, help="default: %(default)s")
+    table_option(parser)
+    parser.add_argument("--max-rows", type=positive(int), default=1000, metavar="N", help="default: %(default)s")
+    parser.add_argument("--max-s", type=positive(float), default=10.0, metavar="SECONDS", help="default: %(default)s")
     parser.set_defaults(run=run_query)
 
 
@@ -109,10 +107,10 @@ def run_query(options: argparse.Namespace) -> int:
 
 def add_trend_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("trend", help="paired effects of one fixture over time")
-    parser.add_argument("of", metavar="FIXTURE")
+    parser.add_argument("of", metavar="FIXTURE", help="exactly this fixture or dataset")
     store_option(parser)
     _filters(parser)
-    _format(parser)
+    table_option(parser)
     parser.add_argument("--figure", type=Path, metavar="FILE.svg", help="draw it as well")
     parser.set_defaults(run=run_trend)
 
@@ -134,9 +132,9 @@ def add_baseline_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("baseline", help="named sets of campaigns to compare with")
     actions = parser.add_subparsers(metavar="set|list", required=True, parser_class=type(parser))
     setting = actions.add_parser("set", help="add campaigns to a baseline")
-    setting.add_argument("name")
-    setting.add_argument("ids", metavar="ID", nargs="+")
-    setting.add_argument("--note", default="")
+    setting.add_argument("name", metavar="NAME", help="of the set; a new one or one that grows")
+    setting.add_argument("ids", metavar="ID", nargs="+", help=CAMPAIGN)
+    setting.add_argument("--note", default="", metavar="TEXT", help="kept with the members")
     store_option(setting)
     setting.set_defaults(run=run_baseline_set)
     listing = actions.add_parser("list", help="every baseline and its campaigns")
@@ -167,7 +165,7 @@ def run_baseline_list(options: argparse.Namespace) -> int:
 
 def add_compare_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("compare", help="campaigns side by side, or what makes them incomparable")
-    parser.add_argument("ids", metavar="ID", nargs="+")
+    parser.add_argument("ids", metavar="ID", nargs="+", help=f"two or more, each {CAMPAIGN}")
     store_option(parser)
     parser.set_defaults(run=run_compare)
 

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from campaigns.errors import Exit, LeaseTimeout, NoDevice
+from orchestrator.commands.options import device_options
 
 
 def add_lease_parser(subparsers: Any) -> None:
@@ -18,8 +19,7 @@ def add_lease_parser(subparsers: Any) -> None:
     clearing.add_argument("--force", action="store_true", help="even if it is not idle: the next lease looks again")
     clearing.set_defaults(run=run_clear)
     for action in (listing, clearing):
-        action.add_argument("--lock-dir", default="", metavar="FOLDER", help="as lease.lock_dir")
-        action.add_argument("--inventory", default="auto", metavar="NAME", help="as lease.inventory")
+        device_options(action)
 
 
 def run_list(options: argparse.Namespace) -> int:

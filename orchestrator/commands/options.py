@@ -3,22 +3,68 @@
 from __future__ import annotations
 
 import argparse
+import math
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from campaigns.errors import UsageError
+from campaigns.nearest import nearest
 from results.place import DEFAULT
+
+CAMPAIGN = "a campaign's id, a unique beginning of it, or `last`"
+_Number = TypeVar("_Number", int, float)
 
 
 class Parser(argparse.ArgumentParser):
     """argparse that raises our usage error instead of exiting with a code of its own."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see {self.prog} --help")
+        raise UsageError(f"{_clearer(message)}; see {self.prog} --help")
+
+
+def _clearer(message: str) -> str:
+    """Of a wrong choice the nearest, instead of all that there are."""
+    wrong = re.fullmatch(r"argument (.+): invalid choice: '?(.*?)'? \(choose from (.+)\)", message)
+    if not wrong:
+        return message
+    known = [name.strip("'") for name in wrong[3].split(", ")]
+    return f"{wrong[1]} {wrong[2]}: {nearest(wrong[2], known)}"
+
+
+def positive(kind: type[_Number]) -> Callable[[str], _Number]:
+    """A type for numbers above zero."""
+
+    def read(text: str) -> _Number:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = kind(0)
+        if not 0 < number < math.inf:
+            whole = " whole" if kind is int else ""
+            raise argparse.ArgumentTypeError(f"{text}: must be a{whole} number above 0")
+        return number
+
+    return read
 
 
 def store_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--store", type=Path, default=DEFAULT, help="the SQLite file (default: %(default)s)")
+    parser.add_argument(
+        "--store", type=Path, default=DEFAULT, metavar="FILE", help="the SQLite file (default: %(default)s)"
+    )
+
+
+def device_options(parser: argparse.ArgumentParser) -> None:
+    locks = "folder of the devices' locks, as lease.lock_dir of a run (default: the host's)"
+    parser.add_argument("--lock-dir", default="", metavar="FOLDER", help=locks)
+    kinds = "auto, nvml, cpu or simulated:NAME, as lease.inventory of a run (default: %(default)s)"
+    parser.add_argument("--inventory", default="auto", metavar="NAME", help=kinds)
+
+
+def table_option(parser: argparse.ArgumentParser) -> None:
+    formats = ("table", "json", "csv")
+    parser.add_argument("--format", default="table", choices=formats, help="default: %(default)s")
 
 
 def campaign_argument(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -26,5 +72,5 @@ def campaign_argument(parser: argparse.ArgumentParser, *, optional: bool = False
         "id",
         metavar="ID",
         nargs="?" if optional else None,
-        help="a campaign's id, a unique beginning of it, or `last`",
+        help=CAMPAIGN,
     )

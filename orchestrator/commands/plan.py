@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
-from orchestrator.commands.options import store_option
+from orchestrator.commands.options import positive, store_option
 from results.place import DEFAULT
 
 
@@ -15,7 +15,8 @@ def add_plan_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("plan", help="what a campaign would run, or needs for a wanted precision")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for run; nothing is started")
     parser.add_argument("--from", dest="source", metavar="ID", help="propose startups and pairs from this campaign")
-    parser.add_argument("--half-width", type=float, default=0.5, metavar="PERCENT", help="default: %(default)s")
+    half = "wanted half width of the effect's interval, with --from (default: %(default)s)"
+    parser.add_argument("--half-width", type=positive(float), default=0.5, metavar="PERCENT", help=half)
     store_option(parser)
     parser.set_defaults(run=run_plan)
 
@@ -31,8 +32,6 @@ def run_plan(options: argparse.Namespace) -> int:
         return int(Exit.COMPLETE)
     if options.overrides:
         raise UsageError(f"{options.overrides[0]}: --from takes its configuration from the campaign; drop the override")
-    if options.half_width <= 0:
-        raise UsageError(f"--half-width {options.half_width}: a positive number of percent")
     return _propose(options)
 
 

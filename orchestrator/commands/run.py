@@ -45,7 +45,7 @@ def add_resume_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("resume", help="run what is missing of a campaign")
     campaign_argument(parser)
     store_option(parser)
-    parser.add_argument("--strict", action="store_true", help="as for run")
+    parser.add_argument("--strict", action="store_true", help="end with 3 when the result is not conclusive")
     parser.set_defaults(run=run_resume)
 
 
@@ -59,7 +59,9 @@ def add_stop_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("stop", help="end a running campaign after its current pair; it can be resumed")
     campaign_argument(parser)
     store_option(parser)
-    parser.add_argument("--reason", default="stopped by the operator", help="kept with the campaign")
+    parser.add_argument(
+        "--reason", default="stopped by the operator", help="kept with the campaign (default: %(default)s)"
+    )
     parser.set_defaults(run=run_stop)
 
 

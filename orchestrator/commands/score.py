@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
-from orchestrator.commands.options import campaign_argument, store_option
+from orchestrator.commands.options import campaign_argument, positive, store_option
 
 _DESCRIPTION = """Adds one row per answer and scorer; scoring again adds rows. Generated code runs in a sandbox of fresh
 namespaces. Where the kernel refuses them no code runs, unless sandbox.mode=weak accepts limits alone.
@@ -19,8 +19,10 @@ def add_score_parser(subparsers: Any) -> None:
     campaign_argument(parser)
     store_option(parser)
     parser.add_argument("--corpus", default="", metavar="PATH", help="the frozen corpus, if it has moved")
-    parser.add_argument("--jobs", type=int, default=1, help="sets of tests at once (default: %(default)s)")
-    parser.usage = "campaign score [-h] [--store STORE] [--corpus PATH] [--jobs JOBS] ID [key=value …]"
+    parser.add_argument(
+        "--jobs", type=positive(int), default=1, metavar="N", help="sets of tests at once (default: %(default)s)"
+    )
+    parser.usage = "campaign score [-h] [--store FILE] [--corpus PATH] [--jobs N] ID [key=value …]"
     parser.set_defaults(run=run_score, settings=[])
 
 
@@ -31,8 +33,6 @@ def run_score(options: argparse.Namespace) -> int:
     told = _settings(options.settings)
     if told.get("sandbox.mode", "namespaces") not in list(Mode):
         raise UsageError(f"sandbox.mode={told['sandbox.mode']}: choose {' or '.join(Mode)}")
-    if options.jobs < 1:
-        raise UsageError(f"--jobs {options.jobs}: at least 1")
     uid = told.get("sandbox.uid", str(UNPRIVILEGED_UID))
     if not uid.isdecimal() or int(uid) == 0:
         raise UsageError(f"sandbox.uid={uid}: the number of a user other than root")

@@ -62,9 +62,15 @@ from orchestrator.cli import main
         (["run", "+campaign.candidate.schedules.warp=fast"], "unknown operator warp"),
         (["run", "server.model=/nowhere"], "server.model=/nowhere: no such folder"),
         (["run", "corpus=file", "corpus.path=/nowhere/corpus.json"], "/nowhere/corpus.json"),
-        (["bogus"], "invalid choice: 'bogus'"),
+        (["bogus"], "COMMAND bogus: there are run, resume, stop"),
+        (["reprot", "last"], "COMMAND reprot: did you mean report?"),
+        (
+            ["promote", "cpu-tuned", "--by", "a", "--reason", "b", "--decision", "yes"],
+            "--decision yes: there are pro",
+        ),
         (["resume"], "the following arguments are required: ID"),
-        (["report", "last", "--bogus"], "unrecognized arguments: --bogus"),
+        (["report", "last", "--bogus"], "campaign report takes no --bogus; see campaign report --help"),
+        (["status", "last", "first"], "campaign status takes no first; see campaign status --help"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_code_1(

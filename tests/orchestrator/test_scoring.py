@@ -200,7 +200,7 @@ def test_answers_that_broke_off_are_not_scored(tmp_path: Path, frozen: tuple[Cor
         (["score", "last", "sandbox.uid=0"], "sandbox.uid=0: the number of a user other than root"),
         (["score", "last", "sandbox.size=1"], "sandbox.size: unknown setting"),
         (["score", "last", "--jobs", "1", "sandbox.mode=none"], "sandbox.mode=none: choose namespaces or weak"),
-        (["score", "last", "--jobs", "0"], "--jobs 0: at least 1"),
+        (["score", "last", "--jobs", "0"], "argument --jobs: 0: must be a whole number above 0"),
         (["corpus", "show", "/nowhere"], "/nowhere: cannot be read"),
         (["corpus", "show", "embedded", "--case", "x"], "--case x: the corpus has no such case"),
         (["corpus", "freeze", "n", "--output", "o"], "no source for 32 cases of gsm8k: give --gsm8k PATH"),
