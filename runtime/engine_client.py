@@ -60,13 +60,18 @@ class Worker:
 
 @dataclass
 class Job:
-    """A request on its way. The steps arrive in `steps`; an exception there ends it. Times are monotonic ns."""
+    """A request on its way. The steps arrive in `steps`; an exception there ends it. Times are monotonic ns.
+
+    `released`: its client wants no more of it. `over`: the engine has said its last word about it.
+    """
 
     number: int
     generation: Generation
     queued_ns: int
     started_ns: int | None = None
     steps: asyncio.Queue[Step | Exception | None] = field(default_factory=asyncio.Queue)
+    released: bool = False
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __aiter__(self) -> AsyncIterator[Step]:
         while (item := await self.steps.get()) is not None:
@@ -169,7 +174,10 @@ class EngineClient:
         return job
 
     def release(self, job: Job) -> None:
-        """The client is done with the job; a running one stops at its next round."""
+        """The client is done with the job; a running one stops at its next round. Twice is once."""
+        if job.released:
+            return
+        job.released = True
         with contextlib.suppress(ValueError):
             self._waiting.remove(job)
         if job is self._running:
@@ -187,8 +195,11 @@ class EngineClient:
     # Calls
 
     async def set_arm(self, schedules: Mapping[str, str]) -> list[Any]:
-        if self._running is not None or self._waiting:
-            raise EngineBusy("a request is running; select the arm between requests")
+        """Refused while a request runs; one whose client has all it wants is waited for."""
+        while self._dead is None and (job := self._running) is not None:
+            if not job.released or self._waiting:
+                raise EngineBusy("a request is running; select the arm between requests")
+            await job.over.wait()
         return await self._call({"do": "set_arm", "schedules": dict(schedules)})
 
     async def ask(self, what: str) -> list[Any]:
@@ -250,6 +261,7 @@ class EngineClient:
             case "ended":
                 job.steps.put_nowait(None)
         self._running = None
+        job.over.set()
         self._dispatch()
 
     def _hear_reply(self, worker: Worker, message: Message) -> None:
@@ -271,6 +283,7 @@ class EngineClient:
         for job in [self._running, *self._waiting]:
             if job is not None:
                 job.steps.put_nowait(EngineDead(self._dead))
+                job.over.set()
         for futures in self._calls.values():
             for future in futures.values():
                 if not future.done():

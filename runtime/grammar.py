@@ -32,7 +32,7 @@ class ToolOrder:
 
 
 class GrammarChecker:
-    """Compiles a grammar once to see whether it can be followed."""
+    """Compiles a grammar once and asks for its first tokens, to see whether it can be followed."""
 
     def __init__(self, model_dir: Path) -> None:
         self._path = model_dir / "tokenizer.json"
@@ -41,9 +41,11 @@ class GrammarChecker:
     def check(self, grammar: str, param: str) -> str:
         if self._tokenizer is None:
             self._tokenizer = LLTokenizer(str(self._path))
-        is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, self._tokenizer)
-        if is_error:
-            raise bad(f"{param} cannot be followed: {' '.join(messages[0].split())[:500]}", param)
+        matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
+        matcher.compute_bitmask()  # what compiles may still have no first token: a schema that only refers to itself
+        if matcher.is_error():
+            reason = matcher.get_error().partition("\n<state>")[0]
+            raise bad(f"{param} cannot be followed: {' '.join(reason.split())[:500]}", param)
         return grammar
 
 

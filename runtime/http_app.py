@@ -161,7 +161,9 @@ async def _stream(run: Run, writer: answers.Writer) -> AsyncIterator[bytes]:
             yield answers.event(writer.chunk(piece))
         if (closing := writer.closing(run.progress)) is not None:
             yield answers.event(closing)
-    except (EngineRefused, EngineDead) as error:
+    except EngineRefused as error:
+        yield answers.event(ApiError(400, str(error)).body())
+    except EngineDead as error:
         yield answers.event(ApiError(500, str(error)).body())
     finally:
         run.close()

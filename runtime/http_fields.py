@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +45,7 @@ def number(body: Body, name: str, low: float, high: float) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise bad(f"{name} must be a number, not {_shown(value)}", name)
-    if not (math.isfinite(value) and low <= value <= high):
+    if not low <= value <= high:  # NaN neither; an integer may be too large for a float
         raise bad(f"{name} must lie between {low:g} and {high:g}, not {_shown(value)}", name)
     return float(value)
 
@@ -93,7 +92,8 @@ def token_ids(value: Any, name: str, num_ids: int) -> tuple[int, ...]:
 def refuse_unless(body: Body, name: str, neutral: tuple[Any, ...]) -> None:
     """Refuse a field that this server cannot honour, unless its value asks for nothing."""
     value = body.get(name)
-    if value is not None and value not in neutral:
+    asks_nothing = any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in neutral)
+    if value is not None and not asks_nothing:
         raise ApiError(400, f"{name}={_shown(value)} is not supported by this server", name, "unsupported_parameter")
 
 

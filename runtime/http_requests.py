@@ -23,7 +23,7 @@ _MAX_STOPS = 16
 _MAX_SEED = 2**63 - 1
 # Fields that would change the answer and that this server does not implement, with the values that ask for nothing.
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "n": (1,), "best_of": (1,), "echo": (False,), "suffix": ("",), "logprobs": (False, 0), "top_logprobs": (0,),
+    "n": (1,), "best_of": (1,), "echo": (False,), "suffix": ("",), "logprobs": (False,), "top_logprobs": (0,),
     "prompt_logprobs": (0,), "frequency_penalty": (0,), "presence_penalty": (0,), "repetition_penalty": (1,),
     "logit_bias": ({},), "use_beam_search": (False,), "min_tokens": (0,), "functions": ([],),
     "function_call": ("none",),

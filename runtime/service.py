@@ -150,6 +150,9 @@ class Run:
     async def pieces(self) -> AsyncIterator[Piece]:
         async for step in self._job:
             piece = self._read(step)
+            if piece.finish_reason is not None:
+                # Before the client reads it: whoever has a whole answer may select an arm.
+                self._client.release(self._job)
             yield piece
             if piece.finish_reason is not None:
                 return

@@ -102,13 +102,14 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        /,
         **settings: Any,
     ) -> str:
         """Text of the conversation. `settings` are the template's own knobs, such as `enable_thinking`."""
         values = {**self._special_tokens, **settings}
         values |= {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
         try:
-            return self._template.render(**values)
+            return self._template.render(values)
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
             raise TemplateError(f"the chat template refused the messages: {error}") from error
 

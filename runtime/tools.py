@@ -29,13 +29,13 @@ class _Call:
         body = self.text[self.body_start :].lstrip()
         try:
             _, end = json.JSONDecoder().raw_decode(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return body
         return body[:end]
 
 
 class CallParser:
-    """All calls of one answer. Text that never becomes a call (no name) yields no delta and no call."""
+    """All calls of one answer. Text that never becomes a call (no readable name) yields no delta and no call."""
 
     def __init__(self) -> None:
         self._calls: dict[int, _Call] = {}
@@ -60,15 +60,26 @@ class CallParser:
         deltas: list[dict[str, Any]] = []
         if call.name is None:
             head = _HEAD.match(call.text)
-            if head is None:
+            name = _name(head[1]) if head else None
+            if head is None or name is None:
                 return []
-            call.name, call.body_start = json.loads(head[1]), head.end()
+            call.name, call.body_start = name, head.end()
             deltas.append({"index": index, **_spelled(call.call_id, call.name, "")})
         arguments = call.arguments()
         if len(arguments) > call.sent:
             deltas.append({"index": index, "function": {"arguments": arguments[call.sent :]}})
             call.sent = len(arguments)
         return deltas
+
+
+def _name(literal: str) -> str | None:
+    """The string of a JSON literal, None where it is none or holds half a surrogate pair: models write anything."""
+    try:
+        name: str = json.loads(literal)
+        name.encode()
+    except ValueError:
+        return None
+    return name
 
 
 def _spelled(call_id: str, name: str | None, arguments: str) -> dict[str, Any]:

@@ -77,6 +77,17 @@ def test_an_arm_is_refused_while_a_request_runs(server: Any, arm: Any) -> None:
     events.close()
 
 
+def test_whoever_has_a_whole_answer_may_select_an_arm(server: Any, arm: Any) -> None:
+    """The engine's last word about a request comes behind its last token, and behind a stop string a round later."""
+    for turn in range(12):
+        stop = {"stop": ["e"], "max_tokens": 60} if turn % 3 == 0 else {}
+        if turn % 2:
+            assert server.stream("/v1/completions", **{**GENERATE, **stop}).done
+        else:
+            assert server.ask("POST", "/v1/completions", {**GENERATE, **stop}).status == 200
+        assert arm("default").status == 200
+
+
 def test_identity_names_what_is_really_loaded(server: Any) -> None:
     identity = server.ask("GET", "/campaign/identity").json
     for process in identity["processes"]:

@@ -162,6 +162,10 @@ BAD = {
         {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "objekt"}}}},
         "objekt",
     ),
+    "schema-without-a-first-token": (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}}, "stream": True},
+        "response_format cannot be followed",
+    ),
     "unlisted-tool": ({"tools": [TIME], "tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice"),
     "required-without-tools": ({"tool_choice": "required"}, "tool_choice"),
     "nameless-tool": ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "name"),

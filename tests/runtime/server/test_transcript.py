@@ -65,10 +65,19 @@ def test_channels(tokenizer: TextTokenizer, width: int) -> None:
     assert [delta["index"] for delta in deltas if "id" in delta] == [0, 1]
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"name": "f"}', '{"arguments": {}}', "words"])
+UNREADABLE = [f'{{"name": "{name}", "arguments": {{}}}}' for name in (r"\q", "a\nb", r"\ud800")]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"name": "f"}', '{"arguments": {}}', "words", *UNREADABLE])
 def test_what_is_no_call_makes_none(text: str) -> None:
     parser = CallParser()
     assert parser.push([(0, text)]) == [] and parser.whole() == [] and parser.num_calls == 0
+
+
+def test_arguments_that_nest_beyond_what_is_read_are_handed_on_as_they_are() -> None:
+    parser, deep = CallParser(), "[" * 5000
+    parser.push([(0, '{"name": "f", "arguments": ' + deep)])
+    assert parser.whole()[0]["function"]["arguments"] == deep
 
 
 @pytest.mark.parametrize("cut", range(1, 12))

@@ -34,6 +34,8 @@ def test_tokenize_gives_the_ids_that_the_engine_sees(server: Any) -> None:
     messages = {"messages": [{"role": "user", "content": QUESTION}]}
     rendered = server.ask("POST", "/tokenize", messages).json["tokens"]
     assert chat(server, max_tokens=1).chunks[0]["prompt_token_ids"] == rendered
+    named_like_a_parameter = {**messages, "chat_template_kwargs": {"self": 1}}
+    assert server.ask("POST", "/tokenize", named_like_a_parameter).json["tokens"] == rendered
     quiet = {**messages, "chat_template_kwargs": {"enable_thinking": False}}
     assert server.ask("POST", "/tokenize", quiet).json["tokens"] != rendered
 
