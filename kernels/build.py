@@ -28,6 +28,7 @@ from kernels.registry import KernelError
 CSRC = Path(__file__).parent / "csrc"
 ROOT = Path(__file__).parents[1] / "build" / "kernels"
 COMPILE_LIMIT_S = 900
+SKIPPED = "skipped: no compiler for it here"
 # Architectures this project has executed on; a library for any other one is marked in its manifest.
 RUN_ON = frozenset({"x86-64-v3", "sm_90", "sm_90a"})
 # What CUDA sources without Hopper's own instructions compile for besides. CUDA 13 no longer knows sm_70.
@@ -104,12 +105,19 @@ def manifest_path(spec: BuildSpec, arch: str, root: Path = ROOT) -> Path:
 
 @contextmanager
 def locked(spec: BuildSpec, arch: str, root: Path = ROOT) -> Iterator[None]:
-    """Hold one library's lock: builders and loaders take turns. The kernel gives it back if the holder dies."""
+    """Hold one library's lock: builders and loaders take turns. The kernel gives it back if the holder dies.
+
+    What the file system refuses meanwhile (a folder that is read-only or a file, a full disk) is a BuildError.
+    """
     path = root / arch / f"{spec.name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        place = error.filename2 or error.filename or path.parent
+        raise BuildError(f"{spec.name}: {place}: {error.strerror}; {path.parent} must be writable") from error
 
 
 def compiler_for(spec: BuildSpec, arch: str) -> toolkit.Toolkit:
@@ -128,9 +136,13 @@ def compile_into(spec: BuildSpec, arch: str, folder: Path) -> dict[str, Any]:
         shutil.copyfile(CSRC / name, target)
     tool, flags = compiler_for(spec, arch), spec.all_flags(arch)
     command = [tool.path, *flags, "-I", "include", "-o", "library.so", *spec.sources]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
-    if done.returncode != 0:
-        raise BuildError(f"{spec.name} for {arch} does not compile with {tool.version}:\n{done.stderr.strip()}")
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{spec.name} for {arch} does not compile within {COMPILE_LIMIT_S} s") from None
+    if done.returncode != 0 or not (folder / "library.so").is_file():
+        said = done.stderr.strip() or f"exit status {done.returncode}, no library and no word"
+        raise BuildError(f"{spec.name} for {arch} does not compile with {tool.version}:\n{said}")
     return {
         "name": spec.name, "operator": spec.operator, "schedule": spec.schedule, "revision": spec.revision,
         "arch": arch, "executed_by_this_project": arch in RUN_ON, **spec.hashes(folder), "flags": list(flags),
@@ -140,11 +152,15 @@ def compile_into(spec: BuildSpec, arch: str, folder: Path) -> dict[str, Any]:
 
 
 def read_manifest(spec: BuildSpec, arch: str, root: Path = ROOT) -> dict[str, Any] | None:
+    """The manifest, None where there is none or it is no JSON object."""
     path = manifest_path(spec, arch, root)
-    try:
-        return dict(json.loads(path.read_text()))
-    except (FileNotFoundError, json.JSONDecodeError):
+    if not path.is_file():
         return None
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def is_current(spec: BuildSpec, arch: str, root: Path = ROOT) -> bool:
@@ -181,9 +197,9 @@ def verify(spec: BuildSpec, arch: str, root: Path = ROOT) -> str:
     """Build again elsewhere and compare hashes: 'reproduced', or what differs."""
     with locked(spec, arch, root):
         manifest = read_manifest(spec, arch, root)
-        if manifest is None:
+        if manifest is None or not library_path(spec, arch, root).is_file():
             return "missing"
-        if sha256_file(library_path(spec, arch, root)) != manifest["library_sha256"]:
+        if sha256_file(library_path(spec, arch, root)) != manifest.get("library_sha256"):
             return "altered after it was built"
     with tempfile.TemporaryDirectory(prefix="kernels-verify-") as name:
         again = compile_into(spec, arch, Path(name))
@@ -218,6 +234,17 @@ def work_list(names: list[str], arch: str | None) -> list[tuple[BuildSpec, str]]
     return work
 
 
+def outcome(spec: BuildSpec, arch: str, options: argparse.Namespace) -> str:
+    """What became of one library, in words. Only what nobody named may be skipped for want of a compiler."""
+    named = options.arch or f"{spec.operator}/{spec.schedule}" in options.names
+    try:
+        if not named and toolkit.toolkit_for(spec.language, arch) is None:
+            return SKIPPED
+        return verify(spec, arch, options.root) if options.verify else ensure(spec, arch, options.root)
+    except KernelError as error:
+        return str(error)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels.build", description="Build native schedules.")
     parser.add_argument("names", nargs="*", help="operator or operator/schedule; all without names")
@@ -231,14 +258,8 @@ def main(arguments: list[str] | None = None) -> int:
     except BuildError as error:
         sys.exit(str(error))
     for spec, arch in work:
-        if toolkit.toolkit_for(spec.language, arch) is None and options.arch is None:
-            print(f"{spec.name:32} {arch:10} skipped: no compiler for it here")
-            continue
-        try:
-            state = verify(spec, arch, options.root) if options.verify else ensure(spec, arch, options.root)
-        except BuildError as error:
-            state = str(error)
-        failed |= state not in ("built", "current", "reproduced")
+        state = outcome(spec, arch, options)
+        failed |= state not in ("built", "current", "reproduced", SKIPPED)
         print(f"{spec.name:32} {arch:10} {state}")
     return int(failed)
 

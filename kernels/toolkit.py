@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from kernels.registry import KernelError
+
+ANSWER_LIMIT_S = 60
 CXX_FLAGS = (
     "-O3", "-std=c++20", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
     "-fvisibility=hidden", "-Wl,--build-id=none,-s",
@@ -22,6 +25,10 @@ CUDA_FLAGS = (
     "-Xlinker", "--build-id=none,-s",
 )  # fmt: skip
 CUDA_HOMES = ("/usr/local/cuda", "/usr/local/cuda-13.0", "/usr/local/cuda-12.8", "/usr/local/cuda-12.6")
+
+
+class ToolkitError(KernelError):
+    """A compiler that is there and does not work."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +41,21 @@ class Toolkit:
     sha256: str
 
 
+def ask(path: str, flag: str) -> str:
+    """What a compiler prints when it is asked about itself."""
+    try:
+        asked = subprocess.run([path, flag], capture_output=True, text=True, check=True, timeout=ANSWER_LIMIT_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ToolkitError(
+            f"`{path} {flag}` fails: {str(error).rstrip('.')}; mend that compiler or take it off PATH"
+        ) from None
+    if not asked.stdout.strip():
+        raise ToolkitError(f"`{path} {flag}` prints nothing; mend that compiler or take it off PATH")
+    return asked.stdout
+
+
 def describe(name: str, path: str) -> Toolkit:
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in ask(path, "--version").splitlines() if line.strip()]
     version = lines[0] if name == "g++" else lines[-1]
     return Toolkit(name, path, version.strip(), hashlib.sha256(Path(path).resolve().read_bytes()).hexdigest())
 
@@ -60,8 +79,7 @@ def nvcc_paths() -> list[str]:
 
 @cache
 def compiles(nvcc: str, arch: str) -> bool:
-    said = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True, timeout=60)
-    return f"compute_{arch.removeprefix('sm_').rstrip('a')}" in said.stdout.split()
+    return f"compute_{arch.removeprefix('sm_').rstrip('a')}" in ask(nvcc, "--list-gpu-arch").split()
 
 
 @cache

@@ -25,6 +25,7 @@ from kernels.library import (
     call,
     load,
 )
+from kernels.registry import KernelError
 
 ARCH = "x86-64-v3"
 HEADERS = ("include/abi.h", "include/answer.h")
@@ -115,6 +116,17 @@ def test_a_library_without_a_manifest_is_refused(csrc, tmp_path):
         load(spec("bare"), ARCH, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "text", [b"{", b"[1]", b'"x"', b"3", b"\xff"], ids=["cut", "list", "string", "number", "bytes"]
+)
+def test_a_manifest_that_is_no_object_is_none(csrc, tmp_path, text):
+    build.ensure(spec("scrawl"), ARCH, tmp_path)
+    build.manifest_path(spec("scrawl"), ARCH, tmp_path).write_bytes(text)
+    with pytest.raises(MissingLibrary, match=r"toy_scrawl\.so has no manifest"):
+        load(spec("scrawl"), ARCH, tmp_path)
+    assert build.verify(spec("scrawl"), ARCH, tmp_path) == "missing"
+
+
 @pytest.mark.parametrize("damage", ["truncated", "patched"])
 def test_altered_bytes_are_refused(csrc, tmp_path, damage):
     name = f"damage-{damage}"
@@ -199,6 +211,50 @@ def test_without_a_compiler_the_sentence_names_the_remedy(csrc, tmp_path, monkey
     absent = replace(spec("none"), language="cuda", archs=("sm_12345",))
     with pytest.raises(BuildError, match="an nvcc that knows sm_12345"):
         build.ensure(absent, "sm_12345", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("exit 3", "--version` fails: .* non-zero exit status 3; mend that compiler"),
+        ("true", "--version` prints nothing; mend that compiler"),
+        ('test "$1" = --version && echo "g++ 1"; true', "does not compile with g\\+\\+ 1:\nexit status 0, no library"),
+        ('test "$1" = --version && echo "g++ 1" && exit 0; exit 4', "with g\\+\\+ 1:\nexit status 4, no library"),
+    ],
+    ids=["refuses", "mute", "idle", "fails-in-silence"],
+)
+def test_a_compiler_that_does_not_work_is_named(csrc, tmp_path, monkeypatch, body, words):
+    (tmp_path / "g++").write_text(f"#!/bin/sh\n{body}\n")
+    (tmp_path / "g++").chmod(0o755)
+    monkeypatch.setattr(toolkit, "cxx", lambda: toolkit.describe("g++", str(tmp_path / "g++")))
+    with pytest.raises(KernelError, match=words):
+        build.ensure(spec("ill"), ARCH, tmp_path)
+
+
+def test_a_compiler_that_never_ends_is_named(csrc, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "COMPILE_LIMIT_S", 0.001)
+    with pytest.raises(BuildError, match=r"does not compile within 0\.001 s"):
+        build.ensure(spec("endless"), ARCH, tmp_path)
+
+
+@pytest.mark.parametrize("place", ["x86-64-v3", "x86-64-v3/toy_shut.lock", "x86-64-v3/toy_shut.so"])
+def test_a_folder_that_cannot_be_written_to_is_named(csrc, tmp_path, place):
+    """Permissions stop nobody who is root: here a file or a folder stands in the way."""
+    blocked = tmp_path / place
+    blocked.parent.mkdir(parents=True, exist_ok=True)
+    blocked.write_text("") if place == ARCH else blocked.mkdir()
+    with pytest.raises(BuildError, match=rf"toy_shut: .*{place}.*; .*{ARCH} must be writable"):
+        build.ensure(spec("shut"), ARCH, tmp_path)
+
+
+def test_only_what_nobody_named_is_skipped_without_a_compiler(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(toolkit, "cxx", lambda: None)
+    monkeypatch.setattr(toolkit, "nvcc", lambda arch: None)
+    assert build.main(["selection", "--root", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count(build.SKIPPED) == 4
+    for words in ([], ["--verify"]):
+        assert build.main(["selection/cpu-scan", "--root", str(tmp_path), *words]) == 1
+    assert "needs g++" in capsys.readouterr().out
 
 
 def _ensure_and_load(arguments):
