@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
+
+from campaigns.statistics import t_quantile
 
 MAX_PAIRS = 30
 MAX_STARTUPS = 100
@@ -53,7 +54,7 @@ def optimal_pairs(found: Variances, startup_s: float, pair_s: float) -> int:
 
 
 def half_width(found: Variances, startups: int, pairs: int) -> float:
-    return float(stdtrit(startups - 1, 0.975)) * math.sqrt((found.between + found.within / pairs) / startups)
+    return t_quantile(0.975, startups - 1) * math.sqrt((found.between + found.within / pairs) / startups)
 
 
 def needed_startups(found: Variances, pairs: int, wanted: float) -> int | None:

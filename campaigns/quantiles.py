@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import NormalDist
 
 import numpy as np
-from scipy.special import ndtri
 
 METHOD = "linear"
 
@@ -64,7 +64,7 @@ def interval(
     n_eff = n * (1 - lag1) / (1 + lag1) if -1 < lag1 < 1 else 0.0
     if n_eff <= 0:
         return None
-    half = float(ndtri(0.5 + level / 2)) * math.sqrt(n_eff * q * (1 - q)) * n / n_eff
+    half = NormalDist().inv_cdf(0.5 + level / 2) * math.sqrt(n_eff * q * (1 - q)) * n / n_eff
     low, high = math.floor(n * q - half), math.ceil(n * q + half)
     if low < 1 or high > n:
         return None

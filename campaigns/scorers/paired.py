@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import comb
 
 from campaigns.plan import PairKey, Role
 from campaigns.records import Score
 from campaigns.scorers.verdict import Judged
+from campaigns.statistics import sign_test_p
 
 
 @dataclass(frozen=True)
@@ -41,5 +41,5 @@ def discordance(scores: Iterable[Score], scorer: str) -> Discordance:
 
 def mcnemar_exact_p(only_control: int, only_candidate: int) -> float:
     """Two-sided: how likely a fair coin splits the discordant pairs at least as unevenly. 1 without any."""
-    n, fewer = only_control + only_candidate, min(only_control, only_candidate)
-    return min(1.0, 2 * sum(comb(n, k) for k in range(fewer + 1)) / (1 << n))
+    p = sign_test_p(only_control, only_control + only_candidate)
+    return 1.0 if p is None else p
