@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -27,6 +28,17 @@ def test_packages_import_nothing_heavy(package: str) -> None:
     probe = f"import {package}, sys; print([m for m in ('torch', 'ray', 'pandas', 'matplotlib') if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT)
     assert answer.stdout.strip() == "[]"
+
+
+def test_a_question_to_the_store_loads_no_more_than_it_needs(tmp_path: Path) -> None:
+    """Each of these would cost more than the answer."""
+    store = shutil.copy(sorted(ROOT.glob("tests/results/stores/*.sqlite"))[-1], tmp_path)
+    probe = (
+        f"import sys; from orchestrator.cli import main; main(['query', 'SELECT 1', '--store', {str(store)!r}]);"
+        "print([m for m in ('torch', 'ray', 'hydra', 'pandas', 'scipy', 'matplotlib', 'alembic') if m in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert answer.stdout.splitlines()[-1] == "[]"
 
 
 def test_control_plane_modules_never_load_torch() -> None:
