@@ -164,12 +164,13 @@ def read_manifest(spec: BuildSpec, arch: str, root: Path = ROOT) -> dict[str, An
 
 
 def is_current(spec: BuildSpec, arch: str, root: Path = ROOT) -> bool:
-    """True where the library on disk is the one these sources and this toolkit gave."""
+    """True where the library on disk is what these sources and this toolkit gave; without one, any toolkit will do."""
     manifest, path = read_manifest(spec, arch, root), library_path(spec, arch, root)
     if manifest is None or not path.is_file():
         return False
     same_sources = manifest.get("build_sha256") == spec.sha256()
-    same_toolkit = manifest.get("toolkit") == asdict(compiler_for(spec, arch))
+    tool = toolkit.toolkit_for(spec.language, arch)
+    same_toolkit = tool is None or manifest.get("toolkit") == asdict(tool)
     return same_sources and same_toolkit and manifest.get("library_sha256") == sha256_file(path)
 
 
@@ -259,8 +260,9 @@ def main(arguments: list[str] | None = None) -> int:
         sys.exit(str(error))
     for spec, arch in work:
         state = outcome(spec, arch, options)
-        failed |= state not in ("built", "current", "reproduced", SKIPPED)
-        print(f"{spec.name:32} {arch:10} {state}")
+        sound = state in ("built", "current", "reproduced", SKIPPED)
+        failed |= not sound
+        print(f"{spec.name:32} {arch:10} {state}", file=sys.stdout if sound else sys.stderr)
     return int(failed)
 
 

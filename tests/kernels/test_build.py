@@ -254,7 +254,17 @@ def test_only_what_nobody_named_is_skipped_without_a_compiler(tmp_path, capsys, 
     assert capsys.readouterr().out.count(build.SKIPPED) == 4
     for words in ([], ["--verify"]):
         assert build.main(["selection/cpu-scan", "--root", str(tmp_path), *words]) == 1
-    assert "needs g++" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "needs g++" in told.err and not told.out
+
+
+def test_a_library_that_is_there_needs_no_compiler(csrc, tmp_path, monkeypatch):
+    build.ensure(spec("carried"), ARCH, tmp_path)
+    monkeypatch.setattr(toolkit, "cxx", lambda: None)
+    assert build.ensure(spec("carried"), ARCH, tmp_path) == "current"
+    (csrc / "include" / "answer.h").write_text("#define ANSWER 9\n")
+    with pytest.raises(BuildError, match=r"needs g\+\+"):
+        build.ensure(spec("carried"), ARCH, tmp_path)
 
 
 def _ensure_and_load(arguments):
