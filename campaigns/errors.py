@@ -8,7 +8,7 @@
     │   ├── LeaseTimeout        somebody else holds it
     │   ├── ServerFailed        not ready, died, did not answer in time
     │   ├── StoreUnwritable     disk full, read-only, locked
-    │   └── StoreUnreadable     damaged
+    │   └── StoreUnreadable     damaged, not permitted
     └── IdentityMismatch    6   hash, tokenizer or identity mismatch, store of a newer version
 
 The message is one sentence that names the value and the remedy: it is printed as it stands. Anything else that reaches

@@ -13,7 +13,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from campaigns.errors import CampaignError, Exit, IdentityMismatch, NothingAdmissible, ServerFailed, UsageError
+from campaigns.errors import (
+    CampaignError,
+    Exit,
+    IdentityMismatch,
+    NothingAdmissible,
+    ServerFailed,
+    StoreUnwritable,
+    UsageError,
+)
 from campaigns.plan import Block, blocks, pair_keys
 from campaigns.provenance import differing_keys
 from campaigns.records import Campaign, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
@@ -74,7 +82,11 @@ def request_stop(store_path: Path, campaign_id: str, reason: str) -> str:
         status = reader.status(name)
     if status is not CampaignStatus.RUNNING:
         raise UsageError(f"campaign {name} is {status}, not running: there is nothing to stop")
-    _stop_request(outputs_folder(store_path, name)).write_text(reason)
+    request = _stop_request(outputs_folder(store_path, name))
+    try:
+        request.write_text(reason)
+    except OSError as error:
+        raise StoreUnwritable(f"{request} cannot be written ({error.strerror}): ask the campaign's owner") from error
     return f"campaign {name} will end after its current pair"
 
 

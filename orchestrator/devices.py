@@ -71,7 +71,7 @@ def open_inventory(spec: str = "auto", visible: str | None = None) -> Inventory:
         return CpuInventory()
     if spec.startswith("simulated:"):
         return SimulatedInventory(spec.removeprefix("simulated:"))
-    raise UsageError(f"lease.inventory={spec} is none of auto, nvml, cpu, simulated:NAME")
+    raise UsageError(f"there is no inventory {spec}; lease.inventory is auto, nvml, cpu or simulated:NAME")
 
 
 def _nvml_if_any(visible: str | None) -> Inventory | None:
@@ -85,20 +85,24 @@ def _nvml_if_any(visible: str | None) -> Inventory | None:
     return None
 
 
-def chosen(devices: Sequence[Device], indices: Sequence[int], uuids: Sequence[str]) -> tuple[Device, ...]:
-    """The devices named by index or UUID (an unambiguous beginning will do), in the order in which they are named."""
-    names: list[int | str] = [*indices, *uuids]
-    return tuple(_one(devices, name) for name in names)
+def chosen(
+    devices: Sequence[Device], indices: Sequence[int], uuids: Sequence[str], key: str = "lease.uuids"
+) -> tuple[Device, ...]:
+    """The devices named by index or UUID (an unambiguous beginning will do), in the order in which they are named.
+
+    `key` is where a person wrote the UUIDs.
+    """
+    by_index = (_one(devices, index, "lease.indices") for index in indices)
+    return (*by_index, *(_one(devices, uuid, key) for uuid in uuids))
 
 
-def _one(devices: Sequence[Device], name: int | str) -> Device:
+def _one(devices: Sequence[Device], name: int | str, key: str) -> Device:
     def is_meant(device: Device) -> bool:
         return device.index == name if isinstance(name, int) else device.uuid.startswith(name)
 
     found = [device for device in devices if is_meant(device)]
     if len(found) == 1:
         return found[0]
-    key = "lease.indices" if isinstance(name, int) else "lease.uuids"
     listed = ", ".join(f"{device.index}: {device.uuid}" for device in found or devices) or "none"
     raise NoDevice(
         f"{key} names {name}, which is {'no' if not found else 'no single'} device here; there are {listed}."
@@ -248,7 +252,7 @@ class SimulatedInventory:
 
     def __init__(self, name: str) -> None:
         if name not in SCENARIOS and not name.endswith(".json"):
-            raise UsageError(f"lease.inventory=simulated:{name} is none of {', '.join(SCENARIOS)} or a .json file")
+            raise UsageError(f"there is no inventory simulated:{name}; take {', '.join(SCENARIOS)} or a .json file")
         self._name = name
 
     def devices(self) -> tuple[Device, ...]:
@@ -283,7 +287,7 @@ def _read_scenario(path: Path) -> Scenario:
             {int(n): int(size) for n, size in values.get("used_bytes", {}).items()},
         )
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise UsageError(f"lease.inventory=simulated:{path} is not a scenario ({error}).") from error
+        raise UsageError(f"simulated:{path} is not a scenario ({error}); see orchestrator/devices.py") from error
 
 
 def _simulated_uuid(number: int) -> str:

@@ -19,7 +19,7 @@ from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
-from campaigns.errors import CampaignError
+from campaigns.errors import CampaignError, UsageError
 from campaigns.plan import LeasePlan
 from orchestrator.devices import CpuInventory, open_inventory
 from orchestrator.identity import ROOT
@@ -68,6 +68,8 @@ def examine(scope: Scope) -> Iterator[Row]:
     for subject, check in CHECKS:
         try:
             yield from check(scope)
+        except UsageError:
+            raise  # the scope makes no sense: that says nothing about the machine
         except CampaignError as error:
             yield Row(subject, Level.FAULT, str(error))
         except Exception as error:

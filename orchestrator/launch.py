@@ -28,7 +28,7 @@ from orchestrator.config import register_schema, typed
 from orchestrator.identity import CONF
 from orchestrator.overrides import check, sentence
 from orchestrator.prepare import Prepared, prepare
-from results.place import check_place
+from results.place import DEFAULT, check_place, make_place
 
 
 def run(overrides: Sequence[str]) -> Exit:
@@ -36,6 +36,8 @@ def run(overrides: Sequence[str]) -> Exit:
     codes: list[Exit] = []
     flags = _flags(overrides)
     check(flags.overrides, sweeps=flags.multirun)
+    if flags.multirun:
+        make_place(DEFAULT)  # Hydra keeps a sweep's words there
     register_schema()
     job = partial(_job, codes=codes, words=flags.overrides)
     task = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)

@@ -72,7 +72,7 @@ class LockFolder:
 
     def _create(self) -> None:
         with suppress(FileExistsError):
-            self.path.mkdir(parents=True)
+            self.path.mkdir()
             self.path.chmod(0o1777)
         if not stat.S_ISDIR(self.path.lstat().st_mode):
             raise NotADirectoryError("not a folder")
@@ -171,7 +171,7 @@ class LockFolder:
     def _fault(self, path: Path, error: OSError) -> WorldError:
         return WorldError(
             f"Device locks cannot be kept: {path}: {error.strerror or error}. Make {self.path} a folder that every "
-            "user may write (mode 1777), or choose another with lease.lock_dir; all users must name the same one."
+            "user may write (mode 1777), or choose another as lease.lock_dir; all users must name the same one."
         )
 
 

@@ -48,21 +48,26 @@ def reader_engine(path: Path) -> Engine:
 def read_only(path: Path) -> sqlite3.Connection:
     """Sees what the writer committed; immutable, and so blind to an unfinished log, where the folder is read-only."""
     for query in ("mode=ro", "mode=ro&immutable=1"):
-        connection = sqlite3.connect(
-            f"file:{quote(str(path.absolute()))}?{query}", uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False
-        )
         try:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return _opened(f"file:{quote(str(path.absolute()))}?{query}")
         except sqlite3.DatabaseError as error:
-            connection.close()
             if _NOT_A_DATABASE in str(error):
                 raise not_a_store(path) from error
             if "immutable" in query:
-                told = UsageError(f"the store {path} cannot be read ({error}): ask its owner, or copy it")
+                told = StoreUnreadable(f"the store {path} cannot be read ({error}): ask its owner, or for a copy")
                 raise complaint(path, error) or told from error
-            continue
-        return connection
     raise AssertionError("unreachable")
+
+
+def _opened(uri: str) -> sqlite3.Connection:
+    """A connection that has read the file's schema."""
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
 
 
 @contextmanager

@@ -34,7 +34,9 @@ def export_tables(reader: Reader, campaign_id: str, folder: Path, format: str) -
         for name, path in paths.items():
             _write(tables[name], path, format)
     except OSError as error:
-        raise UsageError(f"--output {folder} cannot be written: {error.strerror}") from error
+        raise UsageError(
+            f"--output {folder} cannot be written ({error.strerror}): name a folder that is there or can be made"
+        ) from error
     return list(paths.values())
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from campaigns.errors import Exit
+from campaigns.errors import Exit, UsageError
 from orchestrator.commands.options import device_options
 
 
@@ -32,6 +32,8 @@ def run_doctor(options: argparse.Namespace) -> int:
     """0 without a fault, else 5."""
     from orchestrator.doctor import Level, Scope, examine
 
+    if options.model is not None and not options.model.is_dir():
+        raise UsageError(f"--model {options.model}: no such folder; name one that holds a checkpoint")
     scope = Scope(options.outputs, options.lock_dir, options.inventory, options.model, not options.no_ray)
     faults = 0
     for row in examine(scope):

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from campaigns.errors import Exit
+from campaigns.errors import Exit, UsageError
 from campaigns.plan import Role
 from orchestrator.commands.options import campaign_argument, store_option
 from orchestrator.commands.report import write
@@ -58,6 +58,8 @@ def run_import(options: argparse.Namespace) -> int:
     from results.reader import Reader
     from results.store import Store
 
+    if options.store.exists() and options.other.exists() and options.store.samefile(options.other):
+        raise UsageError(f"{options.other} is the store itself: name another one, or another --store")
     with Reader.open(options.other) as other, Store.open(options.store) as store:
         outcomes = merge(store, other)
     print("\n".join(lines(outcomes)))

@@ -124,7 +124,7 @@ def run_trend(options: argparse.Namespace) -> int:
         frame = trend(reader, options.of, _wanted(options, reader))
     sys.stdout.write(lay_out(options.format, COLUMNS, frame[list(COLUMNS)].to_numpy(dtype=object).tolist()))
     if options.figure is not None:
-        write(figure(frame, options.of), options.figure)
+        write(figure(frame, options.of), options.figure, "--figure")
     return int(Exit.COMPLETE)
 
 
@@ -175,8 +175,9 @@ def run_compare(options: argparse.Namespace) -> int:
     from results.reader import Reader
     from results.summary import summarise
 
-    if len(options.ids) < 2:
-        raise UsageError("compare needs two campaigns or more: name their ids")
     with Reader.open(options.store) as reader:
-        sys.stdout.write(compare([summarise(reader, reader.resolve(name)) for name in options.ids]))
+        ids = list(dict.fromkeys(reader.resolve(name) for name in options.ids))
+        if len(ids) < 2:
+            raise UsageError(f"compare needs two campaigns or more, and {' '.join(options.ids)} is one")
+        sys.stdout.write(compare([summarise(reader, campaign_id) for campaign_id in ids]))
     return int(Exit.COMPLETE)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-from campaigns.errors import Exit, LeaseTimeout, NoDevice
+from campaigns.errors import Exit, LeaseTimeout, NoDevice, UsageError
 from orchestrator.commands.options import device_options
 
 
@@ -27,7 +28,7 @@ def run_list(options: argparse.Namespace) -> int:
     from orchestrator.lease import state
     from orchestrator.locks import LockFolder
 
-    folder = LockFolder(options.lock_dir)
+    folder = LockFolder(_lock_folder(options))
     with open_inventory(options.inventory) as inventory:
         devices = inventory.devices()
         for device in devices:
@@ -44,9 +45,9 @@ def run_clear(options: argparse.Namespace) -> int:
     from orchestrator.lease import obstacle
     from orchestrator.locks import LockFolder
 
-    folder = LockFolder(options.lock_dir)
+    folder = LockFolder(_lock_folder(options))
     with open_inventory(options.inventory) as inventory:
-        [device] = chosen(inventory.devices(), (), (options.uuid,))
+        [device] = chosen(inventory.devices(), (), (options.uuid,), "UUID")
         if folder.is_held(device.uuid):
             raise LeaseTimeout(
                 f"{device.uuid} is held by {folder.holder(device.uuid)}: a lock cannot be cleared, it ends with the "
@@ -61,3 +62,10 @@ def run_clear(options: argparse.Namespace) -> int:
         folder.set_mark(device.uuid, None)
         print(f"{device.uuid}: mark removed")
     return int(Exit.COMPLETE)
+
+
+def _lock_folder(options: argparse.Namespace) -> str:
+    """Nothing is made here: in a new folder nobody holds anything, and that would be no answer."""
+    if options.lock_dir and not Path(options.lock_dir).is_dir():
+        raise UsageError(f"--lock-dir {options.lock_dir}: no such folder; name the lease.lock_dir of the runs")
+    return str(options.lock_dir)

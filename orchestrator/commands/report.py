@@ -36,15 +36,17 @@ def run_report(options: argparse.Namespace) -> int:
     return int(summary.exit_code(strict=options.strict))
 
 
-def write(content: str, output: Path | None) -> None:
-    """To the file, or to the terminal; a place that cannot be written is a usage error."""
+def write(content: str, output: Path | None, option: str = "--output") -> None:
+    """To the file, or to the terminal; a place that cannot be written is a usage error that names the option."""
     if output is None:
         sys.stdout.write(content)
         return
     try:
         output.write_text(content, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"--output {output} cannot be written: {error.strerror}") from error
+        raise UsageError(
+            f"{option} {output} cannot be written ({error.strerror}): name a file in a folder that is there"
+        ) from error
 
 
 def add_status_parser(subparsers: Any) -> None:

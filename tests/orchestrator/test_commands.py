@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import orchestrator.doctor
 from campaigns.errors import Exit
+from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
 from orchestrator.cli import main, parser
+from results.store import Store
+from results.synthetic import Driver, Script, Trajectory
+
+PLAN = CampaignPlan("t", Arm("a"), Arm("b"), (Fixture("f", "{}", (1,)),), ServerPlan("null"), startups=1, pairs=1)
 
 
 def commands(under: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -88,6 +94,64 @@ def test_a_writer_makes_no_folder_and_writes_to_no_foreign_file(
     assert f"there is no folder {tmp_path}/no" in refused([*words, str(tmp_path / "no/c.sqlite")], capfd)
     for file in foreign(tmp_path):
         assert f"{file} is not a store of campaigns" in refused([*words, str(file)], capfd)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("report last --output {folder}/no/x.md", "--output {folder}/no/x.md cannot be written (No such file"),
+        ("report last --output {folder}", "--output {folder} cannot be written (Is a directory): name a file"),
+        ("report last --format pdf", "--format pdf: there are md, json, html, csv; see campaign report --help"),
+        ("export last --format csv --output {store}/x", "--output {store}/x cannot be written (Not a directory)"),
+        ("export last --format vllm-bench --output {folder}/no/x", "--output {folder}/no/x cannot be written"),
+        ("compare last last", "compare needs two campaigns or more, and last last is one"),
+        ("query SELECT --max-rows 0", "argument --max-rows: 0: must be a whole number above 0"),
+        ("query SELECT --max-s nan", "argument --max-s: nan: must be a number above 0"),
+        ("plan --from last --half-width x", "argument --half-width: x: must be a number above 0"),
+        ("import {store}", "{store} is the store itself"),
+        ("status nobody", "no campaign is named 'nobody'; the newest are"),
+        ("trend nothing", "no campaign measured 'nothing'; there are f"),
+        ("stop last", "is complete, not running: there is nothing to stop"),
+    ],
+)  # fmt: skip
+def test_a_wrong_word_on_a_store_is_one_sentence(
+    words: str, said: str, store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    places = {"folder": tmp_path, "store": store}
+    assert said.format(**places) in refused([*words.format(**places).split(), "--store", str(store)], capfd)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("lease list --lock-dir {folder}/no", Exit.USAGE, "--lock-dir {folder}/no: no such folder"),
+        ("lease list --inventory abacus", Exit.USAGE, "there is no inventory abacus; lease.inventory is auto, nvml"),
+        ("lease clear GPU-7 --inventory cpu --lock-dir {folder}", Exit.WORLD, "UUID names GPU-7, which is no device"),
+        ("doctor --no-ray --inventory abacus", Exit.USAGE, "there is no inventory abacus"),
+        ("doctor --no-ray --model {folder}/no", Exit.USAGE, "--model {folder}/no: no such folder"),
+        ("run lease.lock_dir={folder}/no/locks lease.inventory=abacus", Exit.USAGE, "there is no inventory abacus"),
+    ],
+)  # fmt: skip
+def test_a_wrong_word_about_this_machine_is_one_sentence_and_makes_no_folder(
+    words: str,
+    code: Exit,
+    said: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("orchestrator.doctor.CHECKS", orchestrator.doctor.CHECKS[3:4])  # the devices
+    assert said.format(folder=tmp_path) in refused(words.format(folder=tmp_path).split(), capfd, code)
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "c.sqlite"
+    with Store.open(path) as made:
+        Driver(made, PLAN, lambda step, attempt: Script(Trajectory(12, 4, 6), 16.0)).run()
+    return path
 
 
 def foreign(folder: Path) -> tuple[Path, Path]:

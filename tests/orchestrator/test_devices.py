@@ -195,7 +195,7 @@ def test_a_scenario_file_is_read_at_every_question(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", ["magic", "simulated:seven", ""])
 def test_an_unknown_inventory_is_a_usage_error(spec: str) -> None:
-    with pytest.raises(UsageError, match=f"lease.inventory={spec} is none of"):
+    with pytest.raises(UsageError, match=f"there is no inventory {spec}; "):
         open_inventory(spec)
 
 
