@@ -1,4 +1,5 @@
-"""The checks one schedule must pass on one problem: bytes or bound, FP64 error, guards, untouched state, graph replay.
+"""The checks one schedule must pass on one problem: bytes or bound, FP64 error, the same bytes twice, guards, untouched
+state, graph replay.
 
 Every check yields a `Finding`; nothing is raised for a broken contract, so that one failure does not hide the next.
 Knows trials and schedules; knows no file format and no sanitizer.
@@ -57,10 +58,14 @@ def errors(outputs: Outputs, expected: Outputs) -> dict[str, float]:
     return {name: rel_l2(outputs[name], want) for name, want in expected.items()}
 
 
-def check_bound(bound: Bound, found: dict[str, float], state: str) -> Finding:
-    worst = max(found, key=lambda name: found[name])
-    told = "" if found[worst] <= bound.rel_l2 else f"{worst}: relative L2 {found[worst]:.3g} above {bound.rel_l2:.3g}"
-    return Finding(f"bound/{state}", not told, told, {"rel_l2": found})
+def limit_of(bound: Bound, tensor: torch.Tensor) -> float:
+    return bound.float32 if bound.float32 is not None and tensor.dtype == torch.float32 else bound.rel_l2
+
+
+def check_bound(bound: Bound, outputs: Outputs, found: dict[str, float], state: str) -> Finding:
+    limits = {name: limit_of(bound, outputs[name]) for name in found}
+    broken = [f"{n}: relative L2 {found[n]:.3g} above {limits[n]:.3g}" for n in found if found[n] > limits[n]]
+    return Finding(f"bound/{state}", not broken, "; ".join(broken), {"rel_l2": found})
 
 
 def check_error(found: dict[str, float], parent: dict[str, float], state: str) -> Finding:
@@ -86,7 +91,9 @@ def check_state(op: Op, schedule: Schedule, trial: Trial, state: str) -> Iterato
     yield Finding(f"untouched/{state}", change is None, change or "")
     expected = trial.expected()
     found = errors(outputs, expected)
-    yield check_bound(bound_of(op, schedule), found, state)
+    yield check_bound(bound_of(op, schedule), outputs, found, state)
+    again = check_bytes(trial.run(schedule), outputs, state)
+    yield Finding(f"twice/{state}", again.passed, again.message)
     if schedule.contract.parent is None:
         return
     parent, _ = with_guards(trial, op.schedule(schedule.contract.parent))

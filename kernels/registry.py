@@ -60,12 +60,14 @@ class Bitwise:
 class Bound:
     """The contract "relative L2 error against the FP64 reference at most `rel_l2`"; `statement` says how.
 
-    Where `parent` names a schedule, the error must not exceed that schedule's on the same operands either.
+    Where `parent` names a schedule, the error must not exceed that schedule's on the same operands either. `float32` is
+    the bound of what is stored in FP32, where no rounding to 16 bits is as large as one wrong element; None: the same.
     """
 
     rel_l2: float
     statement: str
     parent: str | None = None
+    float32: float | None = None
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,9 @@ def run(
 SCHEDULE = Schedule(
     name="gathered",
     revision=1,
-    contract=Bound(rel_l2=2e-3, statement="FP32 scores, softmax and sums in the library's order, one rounding"),
+    contract=Bound(
+        rel_l2=2e-3, float32=1e-5, statement="FP32 scores, softmax and sums in the library's order, one rounding"
+    ),
     guard=guard,
     run=run,
     summary="torch: gather pages, matmul, softmax",

@@ -69,10 +69,16 @@ class AttentionTrial(Trial):
             "changed": (queries[1], tables[1], changed),
         }
         self.problem = problem_of(self.q, self.k, self.v, self.table)
+        # One page that the changed table begins with holds other tokens then: nothing of K and V may be remembered.
+        self.page = int(tables[1][0])
+        stored = [pages[self.page].clone() for pages in (self.k, self.v)]
+        self.pages = {True: [page.float().flip(0, 2).to(page.dtype) for page in stored], False: stored}
 
     def set_state(self, state: str) -> None:
         for operand, value in zip((self.q, self.table, self.lengths), self.values[state], strict=True):
             operand.copy_(value)
+        for pages, page in zip((self.k, self.v), self.pages[state == "changed"], strict=True):
+            pages[self.page].copy_(page)
 
     def operands(self) -> tuple[Tensor | float, ...]:
         return self.q, self.k, self.v, self.table, self.lengths, self.scale

@@ -36,11 +36,13 @@ class GdnTrial(Trial):
     def __init__(self, shape: Shape, device: str) -> None:
         self.shape, draw = shape, Draw(shape.rows * 104729 + shape.value_dim, device)
         dtype = getattr(torch, shape.dtype)
-        self.states = ("live", *(f"selector-{s}" for s in range(1, shape.slots + 1)), "zeros", "changed", "restored")
+        selectors = (f"selector-{s}" for s in range(1, shape.slots + 1))
+        self.states = ("live", *selectors, "zeros", "faint", "loud", "changed", "restored")
         channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim
         wide = channels + 2 * shape.value_heads + shape.row_pad
         rows = [draw.normal(shape.rows, wide, dtype=dtype) for _ in range(2)]
-        self.rows = {"changed": rows[1], "zeros": rows[0] * 0}
+        # Faint keys are no longer than the epsilon of their norm; loud gates leave the bend of softplus.
+        self.rows = {"changed": rows[1], "zeros": rows[0] * 0, "faint": rows[0] * 1e-3, "loud": rows[0] * 8}
         self.live, self.packed = rows[0], rows[0].clone()
         self.layer = Layer(
             draw.normal(channels, shape.width, dtype=dtype, scale=0.5),

@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from kernels import checks
+from kernels.attention import OP as ATTENTION
+from kernels.cases.attention import AttentionTrial
+from kernels.cases.attention import Shape as AttentionShape
 from kernels.cases.gdn import GdnTrial
 from kernels.cases.gdn import Shape as GdnShape
 from kernels.cases.projection import ProjectionTrial
@@ -77,7 +80,21 @@ def test_one_wrong_bit_is_seen_and_placed():
 
 def test_an_error_above_the_bound_is_seen():
     found = audit(lambda x, weight: DENSE.run(x, weight) * 1.01)
-    assert "above 0.004" in found["bound/live"]
+    assert "above 1e-05" in found["bound/live"]
+    lax = audit(lambda x, weight: DENSE.run(x, weight) * 1.01, replace(DENSE.contract, float32=None))
+    assert "above 0.004" in lax["bound/live"]
+
+
+def test_one_wrong_element_is_seen_where_nothing_is_rounded_to_16_bits():
+    """Of 200 FP32 elements: far below a bound that has to leave room for a last rounding to BF16."""
+
+    def astray(x, weight):
+        out = into(x, weight)
+        out[2, 3] *= 1.03
+        return out
+
+    assert audit(astray, replace(DENSE.contract, float32=None)) == {}
+    assert "above 1e-05" in audit(astray)["bound/live"]
 
 
 def test_an_error_above_the_parents_is_seen():
@@ -93,6 +110,35 @@ def test_a_schedule_that_remembers_is_seen():
         return DENSE.run(x, weight) + 1e-6 * len(seen)
 
     assert "restored-again" in " ".join(audit(remembers))
+
+
+def test_a_second_run_that_gives_other_bytes_is_seen():
+    runs = []
+
+    def wavers(x, weight):
+        runs.append(into(x, weight) * (1 + 1e-7 * (len(runs) % 7 == 5)))
+        return runs[-1]
+
+    found = audit(wavers)
+    assert {check.partition("/")[0] for check in found} == {"twice"}
+
+
+def attention_audit(run) -> dict[str, str]:
+    schedule = replace(ATTENTION.schedule("gathered"), name="planted", run=run)
+    op = Op("attention", ATTENTION.reference, (ATTENTION.schedule("gathered"), schedule), "gathered")
+    trial = AttentionTrial(AttentionShape(4, 37, 4, 2, 32), "cpu")
+    return {f.check: f.message for f in checks.findings(op, schedule, trial) if not f.passed}
+
+
+def test_keys_and_values_that_are_remembered_are_seen():
+    kept = {}
+
+    def remembers(q, k, v, table, lengths, scale):
+        k, v = (kept.setdefault(pages.data_ptr(), pages.clone()) for pages in (k, v))
+        return ATTENTION.schedule("gathered").run(q, k, v, table, lengths, scale)
+
+    assert set(attention_audit(remembers)) == {"bound/changed"}
+    assert attention_audit(ATTENTION.schedule("gathered").run) == {}
 
 
 def gdn_audit(run) -> dict[str, str]:
@@ -122,6 +168,24 @@ def test_ignoring_the_selector_is_seen():
 
     found = gdn_audit(ignores)
     assert "bound/selector-1" not in found and {f"bound/selector-{s}" for s in range(2, 9)} <= set(found)
+
+
+@pytest.mark.parametrize(("state", "eps"), [("faint", 1e-4), ("loud", None)])
+def test_an_epsilon_and_a_bend_that_ordinary_operands_hide_are_seen(monkeypatch, state, eps):
+    """Another epsilon of the norm, and a softplus that is cut at four."""
+    from kernels.gdn import sequential
+
+    right = sequential.unit
+
+    def run(qkv, a, b, layer, state):
+        cut = a if eps else a.clamp(max=4 - layer.dt_bias.max())
+        with monkeypatch.context() as patched:
+            if eps:
+                patched.setattr(sequential, "unit", lambda x: x * (x.square().sum(-1, keepdim=True) + eps).rsqrt())
+            return GDN.schedule("sequential").run(qkv, cut, b, layer, state)
+
+    found = gdn_audit(run)
+    assert f"bound/{state}" in found and sequential.unit is right
 
 
 def test_comparing_bytes_tells_zeros_and_nans_apart():
