@@ -29,6 +29,7 @@ from campaigns.plan import (
     ServerPlan,
     StartupMode,
 )
+from orchestrator.limits import at_least, check_values, unique
 from results.place import DEFAULT
 
 
@@ -179,11 +180,9 @@ class Prompts:
 def build_plan(config: Config, prompts: Prompts) -> CampaignPlan:
     """Check every value that its type cannot check, and freeze."""
     c, s = config.campaign, config.startup
-    _at_least("campaign.startups", c.startups, 1)
-    _at_least("campaign.pairs", c.pairs, 1)
-    _at_least("campaign.warmups", c.warmups, 0)
-    _at_least("startup.retries", s.retries, 0)
-    _check_sampling(config.sampling)
+    check_values(config)
+    if prompts.corpus_sha256 and not config.corpus.seeds:
+        raise UsageError("corpus.seeds is empty; give at least one")
     if not prompts.fixtures:
         raise UsageError("fixtures.items is empty and corpus.source is none: choose fixtures=… or corpus=…")
     plan = CampaignPlan(
@@ -203,7 +202,7 @@ def build_plan(config: Config, prompts: Prompts) -> CampaignPlan:
         server=_server(config),
         lease=_lease(config.lease),
         client=ClientPlan(**vars(config.client)),
-        required_exactness=_between("campaign.required_exactness", c.required_exactness, 1, 5),
+        required_exactness=c.required_exactness,
         sample_hz=s.sample_hz,
         calibrate_s=s.calibrate_s,
     )
@@ -214,7 +213,7 @@ def build_plan(config: Config, prompts: Prompts) -> CampaignPlan:
 def fixtures_of(config: Config) -> tuple[Fixture, ...]:
     """The speed fixtures that the configuration lists."""
     fixtures = tuple(_fixture(item, config.campaign.max_tokens) for item in config.fixtures.items)
-    _unique([fixture.id for fixture in fixtures], "fixtures.items")
+    unique([fixture.id for fixture in fixtures], "fixtures.items")
     return fixtures
 
 
@@ -222,14 +221,14 @@ def curve_of(config: Config) -> Curve:
     """The context curve that the configuration asks for."""
     c = config.fixtures.curve
     for length in c.lengths:
-        _at_least("fixtures.curve.lengths", length, 1)
+        at_least("fixtures.curve.lengths", length, 1)
     if not c.seeds:
         raise UsageError("fixtures.curve.seeds is empty; give at least one")
     return Curve(
         lengths=tuple(c.lengths),
         scaled=c.scaled,
         boundary=c.boundary,
-        output_tokens=_at_least("fixtures.curve.output_tokens", c.output_tokens, 1),
+        output_tokens=at_least("fixtures.curve.output_tokens", c.output_tokens, 1),
         seeds=tuple(c.seeds),
     )
 
@@ -238,13 +237,15 @@ def _fixture(item: FixtureConfig, cap: int | None) -> Fixture:
     given = [n for n in ("messages", "prompt", "prompt_token_ids") if getattr(item, n) is not None]
     if len(given) != 1:
         raise UsageError(f"fixture {item.id}: give exactly one of messages, prompt, prompt_token_ids, not {given}")
+    if not getattr(item, given[0]):
+        raise UsageError(f"fixture {item.id}: {given[0]} is empty; a server needs something to answer")
     if not item.seeds:
         raise UsageError(f"fixture {item.id}: seeds is empty; give at least one")
     body: dict[str, Any] = {"messages": item.messages} if item.messages else {"prompt": getattr(item, given[0])}
     if item.chat_template_kwargs:
         body["chat_template_kwargs"] = item.chat_template_kwargs
     text = json.dumps(body, ensure_ascii=False)
-    limit = item.max_tokens if item.max_tokens is not None else cap
+    limit = at_least(f"fixture {item.id}: max_tokens", item.max_tokens, 1) if item.max_tokens is not None else cap
     return Fixture(item.id, text, tuple(item.seeds), max_tokens=limit, chat=bool(item.messages))
 
 
@@ -254,6 +255,8 @@ def _arm(arm: ArmConfig) -> Arm:
 
 def _server(config: Config) -> ServerPlan:
     s = config.server
+    if not s.ready_path.startswith("/"):
+        raise UsageError(f"server.ready_path={s.ready_path}: write a path, as /health")
     values = {**vars(s), "command": tuple(s.command), "args": tuple(s.args), "env": tuple(sorted(s.env.items()))}
     del values["model_command"]
     return ServerPlan(**values, retries=config.startup.retries)
@@ -262,11 +265,14 @@ def _server(config: Config) -> ServerPlan:
 def _lease(lease: LeaseConfig) -> LeasePlan:
     if lease.indices and lease.uuids:
         raise UsageError("lease.indices and lease.uuids are both set: name the devices in one way")
+    unique([*lease.indices, *lease.uuids], "lease.indices or lease.uuids")
+    if "" in lease.uuids:
+        raise UsageError("lease.uuids names an empty UUID: campaign lease list shows those that are here")
     named = len(lease.indices) or len(lease.uuids)
     if named and lease.count not in (1, named):
         raise UsageError(f"lease.count={lease.count} contradicts {named} named devices: drop one of the two")
     values = {**vars(lease), "indices": tuple(lease.indices), "uuids": tuple(lease.uuids)}
-    return LeasePlan(**{**values, "count": _at_least("lease.count", named or lease.count, 1)})
+    return LeasePlan(**{**values, "count": at_least("lease.count", named or lease.count, 1)})
 
 
 def _check_arms(plan: CampaignPlan) -> None:
@@ -283,13 +289,6 @@ def _check_arms(plan: CampaignPlan) -> None:
         raise UsageError("startup.mode=switch serves both arms from one process: arm.env and arm.args need co_resident")
 
 
-def _check_sampling(sampling: SamplingConfig) -> None:
-    _between("sampling.top_p", sampling.top_p, 0.0, 1.0)
-    _between("sampling.min_p", sampling.min_p, 0.0, 1.0)
-    _at_least("sampling.temperature", sampling.temperature, 0.0)
-
-
-_Number = TypeVar("_Number", int, float)
 _Enum = TypeVar("_Enum", bound=StrEnum)
 
 
@@ -298,21 +297,3 @@ def _choice(path: str, value: str, kind: type[_Enum]) -> _Enum:
         return kind(value)
     except ValueError:
         raise UsageError(f"{path}={value}: use one of {', '.join(kind)}") from None
-
-
-def _at_least(path: str, value: _Number, least: _Number) -> _Number:
-    if not value >= least:
-        raise UsageError(f"{path}={value}: must be at least {least}")
-    return value
-
-
-def _between(path: str, value: _Number, least: _Number, most: _Number) -> _Number:
-    if not least <= value <= most:
-        raise UsageError(f"{path}={value}: must lie between {least} and {most}")
-    return value
-
-
-def _unique(names: list[str], path: str) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UsageError(f"{path} names {', '.join(twice)} twice: ids are unique")

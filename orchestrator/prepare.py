@@ -166,7 +166,7 @@ def _model(server: ServerConfig) -> Path | None:
         made_by = server.model_command.replace("{model}", name)
         remedy = f"make it with: {made_by}" if made_by else "name one that holds a checkpoint"
         raise UsageError(f"server.model={name}: no such folder; {remedy}")
-    return folder if name and (folder / "config.json").is_file() else None
+    return folder if ours or (name and (folder / "config.json").is_file()) else None
 
 
 def _build(plan: CampaignPlan, model: Path | None) -> Build:

@@ -68,12 +68,37 @@ def test_the_schema_defaults_are_three_startups_six_pairs_five_warmups() -> None
         ("fixtures.items=[{id: a, prompt: x, seeds: []}]", "seeds is empty"),
         ("fixtures.items=[{id: a, prompt: x},{id: a, prompt: y}]", "names a twice"),
         ("lease.count=0", "lease.count=0"),
+        ("startup.calibrate_s=nan", "startup.calibrate_s=nan: must lie between"),
+        ("startup.sample_hz=-1", "startup.sample_hz=-1.0: must lie between"),
+        ("client.timeout_s=0", "client.timeout_s=0.0: must lie between"),
+        ("server.ready_timeout_s=inf", "server.ready_timeout_s=inf: must lie between"),
+        ("lease.wait_s=-1", "lease.wait_s=-1.0: must be at least 0"),
+        ("sampling.temperature=inf", "sampling.temperature=inf: must lie between"),
+        ("sampling.top_k=-5", "sampling.top_k=-5: must be at least -1"),
+        ("campaign.max_tokens=0", "campaign.max_tokens=0: must be at least 1"),
+        ("campaign.name=''", "campaign.name is empty"),
+        ("campaign.candidate.name=''", "campaign.candidate.name is empty"),
+        ("server.ready_path=health", "server.ready_path=health: write a path"),
+        ("lease.indices=[0,0]", "names 0 twice"),
+        ("lease.uuids=['']", "lease.uuids names an empty UUID"),
+        ("fixtures.items=[{id: a, prompt: ''}]", "fixture a: prompt is empty"),
+        ("fixtures.items=[{id: a, messages: []}]", "fixture a: messages is empty"),
+        ("fixtures.items=[{id: a, prompt: x, max_tokens: 0}]", "fixture a: max_tokens=0: must be at least 1"),
         ("+campaign.candidate.env={A: b}", "arm.env and arm.args need co_resident"),
     ],
 )
 def test_a_value_that_its_type_cannot_refuse_is_refused_by_name(override: str, words: str) -> None:
     with pytest.raises(UsageError, match=words.replace("[", r"\[")):
         plan(override)
+
+
+def test_a_corpus_without_seeds_asks_for_nothing() -> None:
+    with pytest.raises(UsageError, match=r"corpus.seeds is empty"):
+        build_plan(config("corpus.seeds=[]"), Prompts(fixtures_of(config()), corpus_sha256="ab"))
+
+
+def test_a_wait_for_a_device_may_be_endless() -> None:
+    assert plan("lease.wait_s=inf").lease.wait_s == float("inf")
 
 
 def test_two_ways_of_naming_devices_contradict() -> None:

@@ -109,6 +109,7 @@ def test_the_architectures_are_those_of_the_devices_that_may_be_leased(monkeypat
           "+campaign.candidate.env={A: b}"), "env and args cannot reach a server that already runs"),
         (("server.args=[--max-model-len,many]",), "server.args: --max-model-len many: must be a whole number above 0"),
         (("server=random_27b", "server.model=none"), "make it with: python -m runtime.random_model none --shape"),
+        (("server.model=runtime/checkpoints",), "server.model=.*runtime/checkpoints: no config.json there"),
         (("server.model=/nowhere",), "server.model=/nowhere: no such folder; name one that holds a checkpoint"),
     ],
 )  # fmt: skip

@@ -1,0 +1,61 @@
+"""What a value of the configuration may be where its type allows more. Knows the keys, nothing of what they do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, TypeVar
+
+from campaigns.errors import UsageError
+
+_Number = TypeVar("_Number", int, float)
+# Lowest and highest, both allowed; a duration may be endless only where somebody can end it.
+_ENDS: dict[str, tuple[float, float]] = {
+    "campaign.startups": (1, math.inf),
+    "campaign.pairs": (1, math.inf),
+    "campaign.warmups": (0, math.inf),
+    "campaign.max_tokens": (1, math.inf),
+    "campaign.required_exactness": (1, 5),
+    "startup.retries": (0, 100),
+    "startup.calibrate_s": (0.0, 3600.0),
+    "startup.sample_hz": (0.0, 1000.0),
+    "server.ready_timeout_s": (1.0, 86400.0),
+    "server.stop_grace_s": (0.0, 3600.0),
+    "lease.wait_s": (0.0, math.inf),
+    "client.timeout_s": (0.1, 86400.0),
+    "sampling.temperature": (0.0, 100.0),
+    "sampling.top_k": (-1, math.inf),
+    "sampling.top_p": (0.0, 1.0),
+    "sampling.min_p": (0.0, 1.0),
+}
+_NAMED = ("campaign.name", "campaign.control.name", "campaign.candidate.name")
+
+
+def check_values(config: Any) -> None:
+    """UsageError that names the first value out of its range, or empty where a name is asked for."""
+    for path, (least, most) in _ENDS.items():
+        value = reduce(getattr, path.split("."), config)
+        if value is not None:
+            at_least(path, value, least) if math.isinf(most) else between(path, value, least, most)
+    for path in _NAMED:
+        if not reduce(getattr, path.split("."), config):
+            raise UsageError(f"{path} is empty: give it a name")
+
+
+def at_least(path: str, value: _Number, least: _Number) -> _Number:
+    if not value >= least:
+        raise UsageError(f"{path}={value}: must be at least {least}")
+    return value
+
+
+def between(path: str, value: _Number, least: _Number, most: _Number) -> _Number:
+    if not least <= value <= most:
+        raise UsageError(f"{path}={value}: must lie between {least} and {most}")
+    return value
+
+
+def unique(names: Sequence[object], path: str) -> None:
+    twice = sorted({str(name) for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"{path} names {', '.join(twice)} twice: each stands there once")
