@@ -30,7 +30,6 @@ from typing import Any
 
 from campaigns.errors import LeaseTimeout, NoDevice, WorldError
 from campaigns.plan import LeasePlan
-from orchestrator.claim import Claim
 from orchestrator.devices import open_inventory
 
 _OBJECT_STORE_BYTES = 80_000_000
@@ -58,13 +57,13 @@ def device_resource(uuid: str) -> str:
 class Cluster:
     """A connection to Ray. `private` instances live and die with this process and are on this host.
 
-    `claims` are what campaigns of this process use here; they end with the connection.
+    `claims` are what campaigns of this process use here (orchestrator.claims); they end with the connection.
     """
 
     private: bool
     address: str
     environment: Mapping[str, str]  # the launcher's, before Ray added to it: what servers inherit
-    claims: dict[LeasePlan, Claim] = field(default_factory=dict)
+    claims: dict[LeasePlan, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,20 +73,26 @@ class Placement:
     group: Any  # ray.util.placement_group.PlacementGroup
     resources: dict[str, float]
     names_devices: bool
+    shared: bool = False  # the campaign's: it outlives a startup
+
+    @property
+    def strategy(self) -> Any:
+        """Of an actor that runs there."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        return PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=0)
 
     def options(self) -> dict[str, Any]:
         """Options of an actor that uses all of it."""
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        strategy = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=0)
         named = {name: amount for name, amount in self.resources.items() if name not in ("GPU", "CPU")}
         counted = {"num_gpus": self.resources["GPU"]} if "GPU" in self.resources else {}
-        return {"num_cpus": 0, "resources": named, "scheduling_strategy": strategy, **counted}
+        return {"num_cpus": 0, "resources": named, "scheduling_strategy": self.strategy, **counted}
 
     def remove(self) -> None:
         from ray.util import remove_placement_group
 
-        remove_placement_group(self.group)
+        if not self.shared:
+            remove_placement_group(self.group)
 
 
 @contextlib.contextmanager
@@ -101,10 +106,10 @@ def connect(plan: LeasePlan) -> Iterator[Cluster]:
             try:
                 yield cluster
             finally:
-                with _silence():
-                    ray.shutdown()
                 for claim in cluster.claims.values():
                     claim.release()
+                with _silence():
+                    ray.shutdown()
 
 
 @contextlib.contextmanager

@@ -18,13 +18,12 @@ from typing import Any, Self, TypeVar
 from campaigns.errors import CampaignError, LeaseTimeout, ServerFailed
 from campaigns.plan import Block, CampaignPlan, Fixture, Role, Step
 from campaigns.records import DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
-from orchestrator.claim import claim
+from orchestrator.claims import RemoteClaim, claimed
 from orchestrator.cluster import Cluster, Placement, place
-from orchestrator.devices import open_inventory
-from orchestrator.lease import RETURN_S, name_holder
+from orchestrator.lease import RETURN_S
 from orchestrator.locks import Kind, LockFolder
 from orchestrator.process import alive, die_with_parent
-from orchestrator.stand import Assignment, Stand, starts_servers
+from orchestrator.stand import Assignment, Stand
 
 T = TypeVar("T")
 _ANSWER_S = 60.0  # beyond what a call may take by itself
@@ -76,8 +75,11 @@ class StartupHandle:
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         assignment = Assignment(plan, campaign_id, startup, attempt, workdir.resolve(), name, cluster.environment, nice)
         while True:
-            uuids = _claimed(cluster, plan, campaign_id, deadline, on_wait) if cluster.private else ()
-            placement = place(cluster, plan.lease, uuids, deadline)
+            claim = claimed(cluster, plan, campaign_id, deadline, on_wait)
+            uuids = claim.uuids
+            placement = (
+                claim.placement if isinstance(claim, RemoteClaim) else place(cluster, plan.lease, uuids, deadline)
+            )
             handle = cls(plan, cluster, placement, _spawn(placement, assignment))
             try:
                 handle._acquire(uuids, max(0.0, deadline - time.monotonic()))
@@ -201,20 +203,6 @@ class StartupHandle:
                 step()
             except (RayError, ConnectionError, ValueError):
                 continue
-
-
-def _claimed(
-    cluster: Cluster, plan: CampaignPlan, campaign_id: str, deadline: float, on_wait: Callable[[str], None]
-) -> tuple[str, ...]:
-    """The devices of this campaign: claimed at its first startup, the same ones from then on."""
-    if plan.lease not in cluster.claims:
-        folder, holder = LockFolder(plan.lease.lock_dir), name_holder(f"campaign {campaign_id}")
-        idle = starts_servers(plan)
-        with open_inventory(plan.lease.inventory) as inventory:
-            cluster.claims[plan.lease] = claim(
-                folder, inventory, plan.lease, holder, deadline, idle=idle, on_wait=on_wait
-            )
-    return cluster.claims[plan.lease].uuids
 
 
 def _spawn(placement: Placement, assignment: Assignment) -> Any:

@@ -17,11 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.errors import NoDevice
+from campaigns.errors import LeaseTimeout, NoDevice
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan, blocks
 from campaigns.records import StartupStatus
 from orchestrator.cluster import connect, device_resource
 from orchestrator.devices import open_inventory
+from orchestrator.lease import name_holder
+from orchestrator.locks import Kind, LockFolder
+from orchestrator.stand import Assignment, Stand
 from orchestrator.startup import StartupHandle
 
 pytestmark = pytest.mark.acceptance
@@ -83,6 +86,58 @@ def test_a_startup_on_a_joined_ray(plan: CampaignPlan, tmp_path: Path) -> None:
         assert handle.stop().status is StartupStatus.COMPLETE
     with connect(plan.lease) as cluster, StartupHandle.lease(cluster, plan, "c0ffee", 1, 1, tmp_path) as again:
         assert again.uuids == (GPU,)
+
+
+def elsewhere(plan: CampaignPlan, tmp_path: Path, wait_s: float = 0.0) -> tuple[str, ...]:
+    """Take and give back the devices as a stand of another cluster on that host would."""
+    stand = Stand(Assignment(plan, "second", 0, 1, tmp_path, "campaign second", dict(os.environ), 19))
+    try:
+        return stand.acquire((), wait_s)
+    finally:
+        stand.stop()
+
+
+@pytest.mark.parametrize("uuids", [(GPU,), ()], ids=["by name", "by count"])
+def test_between_two_startups_the_devices_and_the_place_stay_the_campaigns(
+    plan: CampaignPlan, tmp_path: Path, uuids: tuple[str, ...]
+) -> None:
+    plan = replace(plan, lease=replace(plan.lease, uuids=uuids))
+    with connect(plan.lease) as cluster:
+        for startup in range(2):
+            with StartupHandle.lease(cluster, plan, "c0ffee", startup, 1, tmp_path) as handle:
+                assert handle.uuids == (GPU,) and handle.start()
+            with pytest.raises(LeaseTimeout, match="is held by campaign c0ffee of"):
+                elsewhere(plan, tmp_path)
+        assert len(cluster.claims) == 1
+    assert elsewhere(plan, tmp_path, wait_s=30.0) == (GPU,)
+
+
+def test_a_claim_whose_holder_died_is_taken_again(plan: CampaignPlan, tmp_path: Path) -> None:
+    with connect(plan.lease) as cluster:
+        import ray  # reads its settings when it is imported: `connect` has made them
+
+        with StartupHandle.lease(cluster, plan, "c0ffee", 0, 1, tmp_path):
+            first = cluster.claims[plan.lease]
+        ray.kill(first.actor)
+        assert not first.stands()
+        with StartupHandle.lease(cluster, plan, "c0ffee", 1, 1, tmp_path) as handle:
+            assert handle.uuids == (GPU,) and cluster.claims[plan.lease] is not first
+        with pytest.raises(LeaseTimeout, match="is held by campaign c0ffee of"):
+            elsewhere(plan, tmp_path)
+
+
+def test_devices_that_another_campaign_claims_there_are_waited_for(plan: CampaignPlan, tmp_path: Path) -> None:
+    """By a campaign of another Ray on that host, whose lock folder is the same."""
+    folder = LockFolder(plan.lease.lock_dir)
+    fd = folder.try_lock(GPU, name_holder("campaign other"), Kind.CLAIM)
+    assert fd is not None
+    hasty = replace(plan, lease=replace(plan.lease, wait_s=1.0))
+    with connect(hasty.lease) as cluster:
+        with pytest.raises(LeaseTimeout, match="is held by campaign other"):
+            StartupHandle.lease(cluster, hasty, "c0ffee", 0, 1, tmp_path)
+        os.close(fd)
+        with StartupHandle.lease(cluster, hasty, "c0ffee", 0, 1, tmp_path) as handle:  # its place was given back
+            assert handle.uuids == (GPU,)
 
 
 def test_by_count_ray_places_and_the_host_picks(plan: CampaignPlan, tmp_path: Path) -> None:
