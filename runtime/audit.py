@@ -21,6 +21,7 @@ from torch import Tensor
 
 from kernels.compare import same_bytes
 from kernels.registry import KernelError
+from runtime.config import read_json
 from runtime.engine import Engine, EngineOptions
 from runtime.errors import RequestError, RuntimeFault
 from runtime.models.steps import PrefillStep, VerifyStep
@@ -124,7 +125,7 @@ def shadowed(engine: Engine, options: argparse.Namespace, tape: dict[str, list[i
 def main() -> int:
     options = _parse()
     try:
-        tape = json.loads(options.tape.read_text())
+        tape = read_tape(options.tape)
         engine = Engine.load(options.model, EngineOptions(device=options.device, dtype=options.dtype))
         audit = fixed_prefix if options.audit == "fixed-prefix" else shadowed
         lines = audit(engine, options, tape)
@@ -135,19 +136,34 @@ def main() -> int:
     return 0 if lines[-1]["passed"] else 2
 
 
-def _arm(pairs: str) -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in pairs.split(",") if pair)
+def read_tape(path: Path) -> dict[str, list[int]]:
+    tape = read_json(path, '--tape wants {"prompt_ids": [...], "forced_ids": [...]}')
+    for name in ("prompt_ids", "forced_ids"):
+        ids = tape.get(name)
+        if not isinstance(ids, list) or not ids or not all(type(token) is int for token in ids):
+            raise RequestError(f"--tape {path} has no token ids as {name}; give a list of integers")
+    return tape
+
+
+def _arm(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",") if pair]
+    if not all(operator and schedule for operator, _, schedule in pairs):
+        raise argparse.ArgumentTypeError(f"{text}: write operator=schedule,…, as gdn=cpu-bv8")
+    return {operator: schedule for operator, _, schedule in pairs}
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m runtime.audit")
-    parser.add_argument("audit", choices=("fixed-prefix", "shadow"))
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--tape", type=Path, required=True)
-    parser.add_argument("--control", type=_arm, default={}, help="operator=schedule,…; the defaults where left out")
-    parser.add_argument("--candidate", type=_arm, required=True)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float32")
+    parser = argparse.ArgumentParser(
+        prog="python -m runtime.audit", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("audit", choices=("fixed-prefix", "shadow"), help="what is compared; see above")
+    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="checkpoint folder")
+    parser.add_argument("--tape", type=Path, required=True, metavar="FILE", help="JSON of token ids")
+    arm = "operator=schedule,…; the defaults where left out"
+    parser.add_argument("--control", type=_arm, default={}, metavar="ARM", help=arm)
+    parser.add_argument("--candidate", type=_arm, required=True, metavar="ARM", help=arm)
+    parser.add_argument("--device", default="cpu", help="default: %(default)s")
+    parser.add_argument("--dtype", default="float32", help="default: %(default)s")
     return parser.parse_args()
 
 

@@ -146,3 +146,24 @@ def test_command_line(files: list[str], capsys: Any, monkeypatch: Any, kind: str
     assert lines[-1]["passed"] == (code == 0)
     if kind == "fixed-prefix":
         assert lines[-1]["rows"] == 27 == len(lines) - 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "is missing; --tape wants"),
+        ("[1]", "holds a JSON list, not an object"),
+        ('{"prompt_ids": [1]}', "has no token ids as forced_ids; give a list of integers"),
+        ('{"prompt_ids": ["a"], "forced_ids": [1]}', "has no token ids as prompt_ids; give a list of integers"),
+    ],
+)
+def test_a_tape_that_is_none_is_one_sentence(
+    content: str | None, said: str, tmp_path: Any, capsys: Any, monkeypatch: Any
+) -> None:
+    tape = tmp_path / "tape.json"
+    if content is not None:
+        tape.write_text(content)
+    words = ["fixed-prefix", "--model", "/nowhere", "--tape", str(tape), "--candidate", "gdn=cpu-bv8"]
+    monkeypatch.setattr(sys, "argv", ["audit", *words])
+    assert audit.main() == 1
+    assert said in capsys.readouterr().err
