@@ -71,6 +71,7 @@ class AttentionTrial(Trial):
         self.problem = problem_of(self.q, self.k, self.v, self.table)
         # One page that the changed table begins with holds other tokens then: nothing of K and V may be remembered.
         self.page = int(tables[1][0])
+        self.whole = [pages.clone() for pages in (self.k, self.v)] if device == "cpu" else []
         stored = [pages[self.page].clone() for pages in (self.k, self.v)]
         self.pages = {True: [page.float().flip(0, 2).to(page.dtype) for page in stored], False: stored}
 
@@ -79,6 +80,19 @@ class AttentionTrial(Trial):
             operand.copy_(value)
         for pages, page in zip((self.k, self.v), self.pages[state == "changed"], strict=True):
             pages[self.page].copy_(page)
+        if self.device == "cpu":
+            self.hide()
+
+    def hide(self) -> None:
+        """NaN in every token that no row sees. On the CPU alone: Hopper's schedules have not been run so."""
+        tokens = torch.arange(int(self.lengths.max()))
+        hidden = torch.ones(self.k.shape[:2], dtype=torch.bool)
+        hidden[self.table[tokens // self.k.shape[1]].long(), tokens % self.k.shape[1]] = False
+        for pages, whole in zip((self.k, self.v), self.whole, strict=True):
+            stored = pages[self.page].clone()
+            pages.copy_(whole)
+            pages[self.page].copy_(stored)
+            pages.view(torch.uint8)[hidden] = 0xFF
 
     def operands(self) -> tuple[Tensor | float, ...]:
         return self.q, self.k, self.v, self.table, self.lengths, self.scale

@@ -23,7 +23,7 @@ def test_reference_is_softmax_attention():
     trial.set_state("live")
     q, k, v, table, lengths, scale = trial.operands()
     heads = (pages[table[:-1].long()].flatten(0, 1).double().repeat_interleave(3, 1) for pages in (k, v))
-    tokens = [head.transpose(0, 1) for head in heads]
+    tokens = [head[:50].transpose(0, 1) for head in heads]
     mask = torch.arange(tokens[0].shape[1])[None] < lengths[:, None]
     want = torch.nn.functional.scaled_dot_product_attention(
         q.double().transpose(0, 1), *tokens, attn_mask=mask, scale=scale

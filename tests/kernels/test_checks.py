@@ -170,6 +170,14 @@ def test_ignoring_the_selector_is_seen():
     assert "bound/selector-1" not in found and {f"bound/selector-{s}" for s in range(2, 9)} <= set(found)
 
 
+def test_a_token_that_no_row_sees_is_not_even_multiplied_by_zero():
+    def peeks(q, k, v, table, lengths, scale):
+        out = ATTENTION.schedule("gathered").run(q, k, v, table, lengths, scale)
+        return out + 0.0 * v[table[2].long(), 15].mean()  # token 47 of 37
+
+    assert "relative L2 inf" in attention_audit(peeks)["bound/live"]
+
+
 @pytest.mark.parametrize(("state", "eps"), [("faint", 1e-4), ("loud", None)])
 def test_an_epsilon_and_a_bend_that_ordinary_operands_hide_are_seen(monkeypatch, state, eps):
     """Another epsilon of the norm, and a softplus that is cut at four."""

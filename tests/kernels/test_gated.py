@@ -20,6 +20,21 @@ def test_reference_gates_the_first_half_by_silu():
     torch.testing.assert_close(got, torch.tensor([[silu[0] * 3, silu[1] * 10]]).double(), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("name", ("separate", "cpu-dot", "cpu-tile", "cpu-pair"))
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+def test_each_operation_rounds_as_it_would_on_its_own(name, dtype):
+    """A bound leaves room for one rounding or for four; the rounded reference is met bit for bit, but for rare ties."""
+    schedule, draw = OP.schedule(name), torch.Generator().manual_seed(3)
+    x, weight = (
+        torch.randn(8, 128, generator=draw).to(dtype),
+        DenseWeight(torch.randn(200, 128, generator=draw).to(dtype)),
+    )
+    if refusal := schedule.refusal(projection.problem_of(x, weight)):
+        pytest.skip(refusal.reason)
+    equal = schedule.run(x, weight) == OP.reference(x, weight).to(dtype)
+    assert equal.float().mean() > 0.97
+
+
 TAKEN = Problem(8, 8704, 5120, "float16", "nvfp4", "nvfp4", 8704, 5120, "cuda", "sm_90")
 
 
