@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from campaigns.errors import IdentityMismatch, StoreUnreadable, UsageError
 from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan, blocks, pair_keys
@@ -109,6 +110,21 @@ def test_rounds_come_back_whole_however_many_statements_they_took(path, count):
         (stored,) = reader.requests(campaign.campaign_id)
         assert stored.request.rounds == rounds and stored.request.token_ids == request.token_ids
         assert not [finding for finding in verify(reader, campaign.campaign_id, Tally()) if "round" in finding.what]
+
+
+def test_a_fact_of_no_campaign_is_refused_and_leaves_nothing(path):
+    with Store.open(path) as store:
+        driver = Driver(store, PLAN, script)
+        campaign = driver.campaign()
+        request = driver.request(campaign.campaign_id, blocks(PLAN, 0)[0].steps[0], 1, 1)
+        for record, fact in ((store.request, request), (store.failure, Failure("none", "", Reason.STALL, "silent"))):
+            with pytest.raises(IntegrityError, match="FOREIGN KEY"):
+                record(fact)
+        store.begin(campaign)
+        store.request(request)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM request").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM round").fetchone() == (len(request.rounds),)
 
 
 def test_every_row_carries_the_hash_of_itself(path):
