@@ -84,17 +84,16 @@ class Routes:
         return JSONResponse(_model(card))
 
     async def completions(self, request: Request) -> Response:
-        order = completion_order(await self._body(request), self._card())
+        order = await _aside(completion_order, await self._body(request), self._card())
         return await self._answer(request, order, answers.CompletionWriter(order, self._card().name))
 
     async def chat_completions(self, request: Request) -> Response:
-        # Off the event loop: a grammar can take long to compile, and other streams must go on.
-        order = await asyncio.to_thread(chat_order, await self._body(request), self._card())
+        order = await _aside(chat_order, await self._body(request), self._card())
         return await self._answer(request, order, answers.ChatWriter(order, self._card().name))
 
     async def tokenize(self, request: Request) -> Response:
         card = self._card()
-        ids = tokens_to_count(await self._body(request), card)
+        ids = await _aside(tokens_to_count, await self._body(request), card)
         return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": card.max_model_len})
 
     async def detokenize(self, request: Request) -> Response:
@@ -151,6 +150,10 @@ class Routes:
             return await _unless_gone(request, _whole(run, writer))
         finally:
             run.close()
+
+
+# Off the event loop: a long text to tokenise and a grammar to compile take seconds, and other streams must go on.
+_aside = asyncio.to_thread
 
 
 async def _stream(run: Run, writer: answers.Writer) -> AsyncIterator[bytes]:

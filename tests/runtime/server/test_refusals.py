@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,20 @@ def test_bad_bodies(server: Any, case: str) -> None:
     assert set(error) == {"message", "type", "param", "code"}
     assert words in error["message"] and "\n" not in error["message"]
     assert server.ask("GET", "/health").status == 200
+
+
+def test_other_requests_go_on_while_a_long_text_is_tokenised(start: Any) -> None:
+    """A megabyte takes a second or more, and its thread holds neither the event loop nor the interpreter."""
+    with start("--max-model-len=64") as server:
+        asked = threading.Thread(target=server.ask, args=("POST", "/tokenize", {"prompt": "ab " * 400_000}))
+        began = time.monotonic()
+        asked.start()
+        answered = [began]
+        while asked.is_alive():
+            assert server.ask("GET", "/health").status == 200
+            answered.append(time.monotonic())
+        waited = max(later - earlier for earlier, later in pairwise(answered))
+        assert waited < (answered[-1] - began) / 2
 
 
 def test_unknown_routes_and_methods(server: Any) -> None:
