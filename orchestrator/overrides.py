@@ -63,8 +63,8 @@ def _parsed(word: str) -> Override:
         override = OverridesParser.create().parse_override(word)
     except HydraException:
         if "=" in word:
-            example = "KEY=[a,b], KEY={a: b}, KEY='some text'"
-            raise UsageError(f"{word} cannot be read: write one of {example} and quote it for the shell") from None
+            forms = "KEY=[a,'{port}'], KEY={a: b} or KEY='some text'"
+            raise UsageError(f"{word} cannot be read: write {forms}, and all of it in quotes for the shell") from None
         raise UsageError(f"{word or repr(word)} is no setting: {_setting(word)}") from None
     if not override.key_or_group:
         raise UsageError(f"{word} names no key: write KEY=VALUE; see campaign run --help")

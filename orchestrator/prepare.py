@@ -22,6 +22,8 @@ from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_jso
 from campaigns.records import Campaign
 from orchestrator import identity, schedules
 from orchestrator.adapters import open_adapter
+from orchestrator.adapters.attach import AttachedServer
+from orchestrator.adapters.control import check_listening
 from orchestrator.adapters.dflash2 import flag_value
 from orchestrator.claim import asked_for
 from orchestrator.config import Config, Prompts, ServerConfig, build_plan, curve_of, fixtures_of, typed
@@ -72,7 +74,7 @@ def prepare(config: Config, raw: Any, *, build: bool = True) -> Prepared:
     plan = build_plan(config, _prompts(config, checkpoint))
     _check_lives(plan)
     if build and not plan.lease.ray_address:
-        _check_devices(plan)
+        _check_here(plan)
     native = _native(plan, build)
     ids = {f.id: checkpoint.ids(f) for f in plan.fixtures} if checkpoint else {}
     hashes = _build(plan, model)
@@ -110,10 +112,12 @@ def _check_lives(plan: CampaignPlan) -> None:
         adapter.launch(plan.server, life, 0, ROOT)
 
 
-def _check_devices(plan: CampaignPlan) -> None:
-    """Whether this host has what the lease asks for; whether it is free only shows when it is leased."""
+def _check_here(plan: CampaignPlan) -> None:
+    """Whether this host has what the lease asks for (not whether it is free), and the server that should run."""
     with open_inventory(plan.lease.inventory) as inventory:
         asked_for(inventory.devices(), plan.lease)
+    if plan.server.adapter == AttachedServer.name:
+        check_listening(plan.server.base_url)
 
 
 def _native(plan: CampaignPlan, build: bool) -> dict[str, str]:

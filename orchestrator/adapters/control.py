@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import weakref
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from campaigns.errors import ServerFailed, UsageError
 
 _TIMEOUT_S = 60.0
+_CONNECT_S = 5.0
 _ABSENT = (404, 405, 501)
 
 
@@ -103,6 +105,16 @@ def check_url(base_url: str) -> tuple[str, int | None]:
     if not host or parts.scheme != "http":
         raise UsageError(f"server.base_url={base_url}: write http://HOST:PORT")
     return host, port
+
+
+def check_listening(base_url: str) -> None:
+    """ServerFailed at once where nobody listens: a server that others started does not come by waiting."""
+    host, port = check_url(base_url)
+    try:
+        socket.create_connection((host, port or http.client.HTTP_PORT), timeout=_CONNECT_S).close()
+    except OSError as error:
+        why = error.strerror or error
+        raise ServerFailed(f"server.base_url={base_url}: nobody listens ({why}); start that server first") from error
 
 
 def _connection(base_url: str) -> http.client.HTTPConnection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from campaigns.errors import IdentityMismatch, NoDevice, UsageError
+from campaigns.errors import IdentityMismatch, NoDevice, ServerFailed, UsageError
 from orchestrator.config import register_schema, typed
 from orchestrator.devices import CpuInventory, Device
 from orchestrator.identity import CONF
@@ -126,6 +127,16 @@ def test_more_devices_than_this_host_has_are_refused_before_the_lease(server: tu
         prepared("lease=two", "lease.inventory=cpu", *server)
     with pytest.raises(NoDevice, match=r"lease.indices names 7"):
         prepared("lease.indices=[7]", *server)
+
+
+def test_an_attached_server_that_nobody_started_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        attach = (*ATTACH, f"server.base_url='{url}'")
+        assert prepared(*attach).plan.server.base_url == url
+    with pytest.raises(ServerFailed, match=r"nobody listens \(Connection refused\); start that server first"):
+        prepared(*attach)
+    prepared(*attach, "lease.ray_address=somewhere:6379")  # the leased host is the one to ask
 
 
 def test_what_another_host_has_is_not_asked_of_this_one() -> None:
