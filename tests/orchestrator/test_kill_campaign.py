@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from orchestrator import reaper
+from orchestrator.devices import open_inventory
+from orchestrator.locks import Kind, LockFolder
 
 pytestmark = pytest.mark.acceptance
 
@@ -176,8 +178,9 @@ def test_killed_in_mid_pair_and_resumed(
 def test_two_campaigns_on_one_device(campaign: Callable[[str], Campaign]) -> None:
     first, second, third = campaign("first"), campaign("second"), campaign("third")
     one = first.start()
-    assert eventually(lambda: first.num_measured() or one.poll() is not None)
-    refused = second.start()
+    [device] = open_inventory("simulated:one").devices()
+    assert eventually(lambda: LockFolder(str(first.locks)).is_held(device.uuid, [Kind.CLAIM]))
+    refused = second.start()  # at once: it starts a Ray before it asks, and the first campaign is short
     output, _ = refused.communicate(timeout=WITHIN_S)
     [(first_id,)] = first.rows("SELECT campaign_id FROM campaign")
     assert refused.returncode == 5 and f"is held by campaign {first_id}" in output
