@@ -1,8 +1,9 @@
 """Admission of a schedule or an arm: a ledger of gates, each open, passed, failed or held, with its evidence.
 
 A gate is a function of records. Probes (operator checks, sanitizers, audits) count only for the library that the
-ledger is about, campaigns only for the build and host of the newest one that measured a pair. A screen passes no gate
-that asks for startups, and the last gate is a person's word: nothing promotes itself.
+ledger is about, campaigns only for the build and host of the newest one that measured a pair. Only a complete campaign
+passes a gate, a screen none that asks for startups, capped answers none that asks for natural ones. The last gate is a
+person's word: nothing promotes itself.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from campaigns.records import Decision, Probe
-from campaigns.verdicts import Verdict
+from campaigns.records import CampaignStatus, Decision, Probe
+from campaigns.verdicts import Verdict, counted
 
 PROMOTE = "promote"
 
@@ -35,6 +36,8 @@ class Gate:
     kind: str  # probe | pairs | startups | corpus | all-off | curve | decision
     probe: str = ""  # name of the probes' gate, for kind probe
     min_startups: int = 1
+    min_cases: int = 0  # prompts of the frozen corpus
+    max_capped: float = 1.0  # share of the answers that ended at their cap instead of by themselves
     verdicts: tuple[str, ...] = ()  # words that pass; empty: every word but slower, inadmissible, nothing-measured
 
 
@@ -52,15 +55,22 @@ class Result:
     """What a gate needs of one campaign."""
 
     campaign_id: str
-    candidate: str
+    status: CampaignStatus
     n_startups: int
+    n_planned: int  # pairs
     n_pairs: int
     n_exact_pairs: int
     verdict: Verdict
-    corpus: bool
+    n_cases: int  # prompts of its frozen corpus; 0 where it ran none
+    n_answers: int  # of admissible pairs, both arms
+    n_capped: int  # of them
     control_is_plain: bool  # the control arm enables nothing
     family: Mapping[str, str]  # the part of the fingerprint that evidence must share
     curve: tuple[Curve, ...] = ()
+
+    def __str__(self) -> str:
+        corpus = f" ({self.n_cases} cases, {self.n_capped} of {self.n_answers} answers capped)" if self.n_cases else ""
+        return self.campaign_id + corpus
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,7 @@ class Finding:
     status: GateStatus
     why: str = ""  # what stands in the way
     again: bool = False  # whether the campaign that the gate asks for would move it on
+    n_cleared: int = 0  # hurdles before the one that stopped it
 
 
 def ledger(gates: Sequence[Gate], evidence: Evidence) -> tuple[Entry, ...]:
@@ -127,11 +138,15 @@ def by_pairs(gate: Gate, evidence: Evidence) -> Entry:
 
 
 def by_startups(gate: Gate, evidence: Evidence) -> Entry:
-    return _by_campaign(gate, evidence, lambda result: True, f"run a campaign of {gate.min_startups} startups")
+    return _by_campaign(
+        gate, evidence, lambda result: True, f"run a campaign of {counted(gate.min_startups, 'startup')}"
+    )
 
 
 def by_corpus(gate: Gate, evidence: Evidence) -> Entry:
-    return _by_campaign(gate, evidence, lambda result: result.corpus, "run the corpus campaign")
+    """Over a frozen corpus of the full size, whose answers ended by themselves."""
+    wanted = f"run a corpus campaign of {gate.min_cases} cases" if gate.min_cases else "run the corpus campaign"
+    return _by_campaign(gate, evidence, lambda result: result.n_cases > 0, wanted)
 
 
 def by_all_off(gate: Gate, evidence: Evidence) -> Entry:
@@ -175,17 +190,44 @@ Examine = Callable[[Gate, Result], Finding]
 
 
 def _pair_finding(gate: Gate, result: Result) -> Finding:
-    if result.n_exact_pairs < result.n_pairs:
-        return Finding(result, GateStatus.FAILED, f"{result.n_pairs - result.n_exact_pairs} pairs are not exact")
-    if result.verdict is Verdict.SLOWER:
-        return Finding(result, GateStatus.FAILED, "slower")
-    if result.verdict in (Verdict.INADMISSIBLE, Verdict.NOTHING_MEASURED):
-        return Finding(result, GateStatus.OPEN, f"no admissible pair, campaign report {result.campaign_id} says why")
-    if result.n_startups < gate.min_startups:
-        return Finding(result, GateStatus.OPEN, f"{result.n_startups} of {gate.min_startups} startups", again=True)
-    if gate.verdicts and result.verdict.value not in gate.verdicts:
-        return Finding(result, GateStatus.OPEN, f"{result.verdict.value}; {' or '.join(gate.verdicts)} is asked for")
+    if fault := _fault(result):
+        return Finding(result, GateStatus.FAILED, f"{result.campaign_id}: {fault}")
+    for n_cleared, (lacks, why, again) in enumerate(_lacks(gate, result)):
+        if lacks:
+            return Finding(result, GateStatus.OPEN, f"{result.campaign_id}: {why}", again, n_cleared)
     return Finding(result, GateStatus.PASSED)
+
+
+def _fault(result: Result) -> str:
+    differing = result.n_pairs - result.n_exact_pairs
+    if differing:
+        return f"{differing} of {counted(result.n_pairs, 'pair')} not exact"
+    return "slower" if result.verdict is Verdict.SLOWER else ""
+
+
+def _lacks(gate: Gate, result: Result) -> tuple[tuple[bool, str, bool], ...]:
+    """Whether each hurdle stands, why, and whether the campaign that the gate asks for would take it; in order."""
+    startups, verdict = f"{result.n_startups} of {counted(gate.min_startups, 'startup')}", result.verdict
+    pairs = f"{result.status.value} with {result.n_pairs} of {counted(result.n_planned, 'pair')}, not complete"
+    capped = f"{result.n_capped} of {result.n_answers} answers ended at their cap"
+    measured = f"{counted(result.n_startups, 'startup')} and {counted(result.n_pairs, 'exact pair')}, but {verdict}"
+    unusable = verdict in (Verdict.INADMISSIBLE, Verdict.NOTHING_MEASURED)
+    return (
+        (result.status is not CampaignStatus.COMPLETE, pairs, True),
+        (unusable, f"no admissible pair, campaign report {result.campaign_id} says why", False),
+        (result.n_startups < gate.min_startups, startups, True),
+        (result.n_cases < gate.min_cases, f"{result.n_cases} of {gate.min_cases} cases", True),
+        (
+            result.n_capped > gate.max_capped * result.n_answers,
+            f"{capped}, at most {100 * gate.max_capped:g} % may: campaign.max_tokens=null lets them end",
+            False,
+        ),
+        (
+            bool(gate.verdicts) and verdict.value not in gate.verdicts,
+            f"{measured}; {' or '.join(gate.verdicts)} is asked for",
+            False,
+        ),
+    )
 
 
 def _curve_finding(gate: Gate, result: Result) -> Finding:
@@ -199,7 +241,7 @@ def _curve_finding(gate: Gate, result: Result) -> Finding:
 def _by_campaign(
     gate: Gate, evidence: Evidence, fits: Callable[[Result], bool], wanted: str, examine: Examine = _pair_finding
 ) -> Entry:
-    """The best campaign of the newest build decides; a failure of that build is never outvoted by a success."""
+    """The campaign of the newest build that got furthest decides; its failures are never outvoted by a success."""
     measured = [result for result in evidence.results if result.n_pairs]
     fitting = [result for result in measured if fits(result)]
     if not fitting:
@@ -208,11 +250,12 @@ def _by_campaign(
     ours = [examine(gate, result) for result in fitting if result.family == family]
     if not ours:
         return Entry(gate, GateStatus.OPEN, missing=f"{wanted}: {len(fitting)} are of another build or host")
-    for status in (GateStatus.FAILED, GateStatus.PASSED, GateStatus.OPEN):
+    for status in (GateStatus.FAILED, GateStatus.PASSED):
         hit = [finding for finding in ours if finding.status is status]
         if hit:
-            return Entry(gate, status, tuple(f.result.campaign_id for f in hit), _next(hit[-1], wanted))
-    raise AssertionError(ours)
+            return Entry(gate, status, tuple(str(f.result) for f in hit), _next(hit[-1], wanted))
+    furthest = max(reversed(ours), key=lambda finding: finding.n_cleared)  # the newest of equals
+    return Entry(gate, GateStatus.OPEN, (str(furthest.result),), _next(furthest, wanted))
 
 
 def _next(finding: Finding, wanted: str) -> str:

@@ -122,7 +122,7 @@ def _decide(measured: Judgement, n_recorded: int, context: Context) -> tuple[Ver
             return Verdict.INADMISSIBLE, f"none of {n_recorded} pairs is admissible"
         return Verdict.NOTHING_MEASURED, "no pair was recorded"
     if measured.n_startups < 3:
-        return Verdict.SCREEN, f"{_count(measured.n_startups, 'startup')}: three are needed for an interval"
+        return Verdict.SCREEN, f"{counted(measured.n_startups, 'startup')}: three are needed for an interval"
     assert measured.effect is not None and measured.interval is not None and measured.floor is not None, measured
     contrast = measured.contrast
     if contrast is not None and contrast.value is not None and contrast.exceeds(measured.floor.value):
@@ -161,5 +161,6 @@ def show_interval(interval: Interval) -> str:
     return f"{percent(interval.low):+.3f} … {percent(interval.high):+.3f} %"
 
 
-def _count(n: int, noun: str) -> str:
+def counted(n: int, noun: str) -> str:
+    """`1 pair`, `2 pairs`."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -43,14 +43,18 @@ def _enables(arm: Mapping[str, Any], subject: str) -> bool:
 
 def _result(summary: Summary) -> Result:
     control = summary.plan["control"]
+    arms = [arm for group in summary.groups for arm in (group.control, group.candidate)]
     return Result(
         campaign_id=summary.campaign.campaign_id,
-        candidate=summary.plan["candidate"]["name"],
+        status=summary.status,
         n_startups=summary.judgement.n_startups,
+        n_planned=summary.n_planned,
         n_pairs=summary.n_pairs,
         n_exact_pairs=summary.n_exact_pairs,
         verdict=summary.verdict,
-        corpus=bool(summary.plan["corpus"]),
+        n_cases=len(summary.plan["fixtures"]) if summary.plan["corpus"] else 0,
+        n_answers=sum(arm.n_requests for arm in arms),
+        n_capped=sum(arm.n_capped for arm in arms),
         control_is_plain=not (control["schedules"] or control["env"] or control["args"]),
         family=_build(summary.campaign.fingerprint),
         curve=curve_of(summary.groups),

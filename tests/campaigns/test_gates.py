@@ -5,7 +5,7 @@ import json
 import pytest
 
 from campaigns.gates import Curve, Evidence, Gate, GateStatus, Result, curve_faults, ledger
-from campaigns.records import Decision, Probe
+from campaigns.records import CampaignStatus, Decision, Probe
 from campaigns.verdicts import Verdict
 
 NEW, OLD = {"runtime_sha256": "new"}, {"runtime_sha256": "old"}
@@ -16,8 +16,9 @@ def probe(status, *, gate="contract", library="lib", utc="2026-01-01", **line):
 
 
 def result(campaign_id="c1", *, startups=3, pairs=15, exact=15, verdict=Verdict.FASTER, family=NEW, **more):
-    given = {"corpus": False, "control_is_plain": False, "curve": ()} | more
-    return Result(campaign_id, "arm", startups, pairs, exact, verdict, family=family, **given)
+    given = {"n_cases": 0, "n_answers": 2 * pairs, "n_capped": 0, "control_is_plain": False, "curve": ()} | more
+    status, planned = given.pop("status", CampaignStatus.COMPLETE), given.pop("planned", pairs)
+    return Result(campaign_id, status, startups, planned, pairs, exact, verdict, family=family, **given)
 
 
 def one(gate, *, library="lib", probes=(), results=(), decisions=()):
@@ -54,10 +55,10 @@ def test_probes_count_for_their_library(probes, status):
     [
         ([], GateStatus.OPEN, "run a campaign of 3 startups"),
         ([result(startups=2, verdict=Verdict.SCREEN)], GateStatus.OPEN, "2 of 3 startups"),
-        ([result(startups=3, verdict=Verdict.INCONCLUSIVE)], GateStatus.OPEN, "inconclusive; faster is asked for"),
+        ([result(startups=3, verdict=Verdict.INCONCLUSIVE)], GateStatus.OPEN, "but inconclusive; faster is asked for"),
         ([result()], GateStatus.PASSED, ""),
         ([result(verdict=Verdict.SLOWER)], GateStatus.FAILED, "slower"),
-        ([result(exact=14)], GateStatus.FAILED, "1 pairs are not exact"),
+        ([result(exact=14)], GateStatus.FAILED, "1 of 15 pairs not exact"),
         ([result(exact=14, startups=1, verdict=Verdict.SCREEN)], GateStatus.FAILED, "not exact"),
         ([result("old", family=OLD), result("new", startups=1, verdict=Verdict.SCREEN)], GateStatus.OPEN, "1 of 3"),
         ([result("bad", verdict=Verdict.SLOWER), result("good")], GateStatus.FAILED, "slower"),
@@ -82,7 +83,37 @@ def test_what_is_missing_is_what_helps():
     undecided = one(STARTUPS, results=[result(verdict=Verdict.INCONCLUSIVE)])
     assert "run a campaign" not in undecided.missing  # it had its startups
     short = one(STARTUPS, results=[result(startups=1, verdict=Verdict.SCREEN)])
-    assert short.missing == "1 of 3 startups; run a campaign of 3 startups"
+    assert short.missing == "c1: 1 of 3 startups; run a campaign of 3 startups"
+
+
+def test_the_campaign_that_got_furthest_says_what_is_missing():
+    undecided, screen = result("c1", verdict=Verdict.INCONCLUSIVE), result("c2", startups=1, verdict=Verdict.SCREEN)
+    entry = one(STARTUPS, results=[undecided, screen])
+    assert (
+        entry.evidence == ("c1",)
+        and entry.missing.startswith("c1: 3 startups and 15 exact pairs, but inconclusive")
+        and "run a" not in entry.missing
+    )
+
+
+@pytest.mark.parametrize("status", [CampaignStatus.FAILED, CampaignStatus.INTERRUPTED, CampaignStatus.RUNNING])
+def test_only_a_complete_campaign_passes(status):
+    part = result(startups=1, pairs=2, exact=2, planned=4, verdict=Verdict.SCREEN, status=status)
+    entry = one(PAIRS, results=[part])
+    assert entry.status is GateStatus.OPEN
+    assert entry.missing.startswith(f"c1: {status} with 2 of 4 pairs, not complete; run an A/B")
+    assert one(PAIRS, results=[result(exact=14, status=status)]).status is GateStatus.FAILED  # a difference is one
+
+
+def test_a_small_or_capped_corpus_is_no_natural_output():
+    gate = Gate("corpus", "corpus", "corpus", min_cases=148, max_capped=0.05)
+    toy = result(pairs=10, exact=10, n_cases=10, n_capped=20)
+    capped = result(pairs=148, exact=148, n_cases=148, n_capped=15)
+    natural = result("c2", pairs=148, exact=148, n_cases=148, n_capped=14)
+    assert one(gate, results=[toy]).missing == "c1: 10 of 148 cases; run a corpus campaign of 148 cases"
+    assert "15 of 296 answers ended at their cap, at most 5 % may" in one(gate, results=[capped]).missing
+    entry = one(gate, results=[toy, capped, natural])
+    assert entry.status is GateStatus.PASSED and entry.evidence == ("c2 (148 cases, 14 of 296 answers capped)",)
 
 
 def test_one_startup_is_enough_for_the_first_ab():
@@ -92,13 +123,13 @@ def test_one_startup_is_enough_for_the_first_ab():
 
 def test_evidence_of_another_build_is_named_and_not_counted():
     corpus = Gate("corpus", "corpus", "corpus")
-    entry = one(corpus, results=[result("old", corpus=True, family=OLD), result("new")])
+    entry = one(corpus, results=[result("old", n_cases=148, family=OLD), result("new")])
     assert entry.status is GateStatus.OPEN and "1 are of another build or host" in entry.missing
 
 
 def test_corpus_and_all_off_look_at_the_right_campaigns():
-    results = [result("plain", control_is_plain=True), result("corpus", corpus=True)]
-    assert one(Gate("c", "c", "corpus"), results=results).evidence == ("corpus",)
+    results = [result("plain", control_is_plain=True), result("corpus", n_cases=148)]
+    assert one(Gate("c", "c", "corpus"), results=results).evidence == ("corpus (148 cases, 0 of 30 answers capped)",)
     assert one(Gate("o", "o", "all-off"), results=results).evidence == ("plain",)
 
 
