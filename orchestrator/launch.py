@@ -24,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from campaigns.errors import CampaignError, Exit, UsageError, highest
+from orchestrator.conf_files import read_by_hydra
 from orchestrator.config import register_schema, typed
 from orchestrator.identity import CONF
 from orchestrator.overrides import check, sentence
@@ -43,7 +44,8 @@ def run(overrides: Sequence[str]) -> Exit:
     task = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)
     with _command_line(overrides):
         try:
-            task()
+            with read_by_hydra():
+                task()
         except (HydraException, OmegaConfBaseException) as error:
             raise UsageError(sentence(error, flags.overrides)) from error
     return highest(codes)
@@ -54,7 +56,7 @@ def composed(overrides: Sequence[str]) -> Prepared:
     check(overrides)
     register_schema()
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
+        with read_by_hydra(), initialize_config_dir(str(CONF), version_base="1.3"):
             raw = compose("config", overrides=list(overrides))
         values = OmegaConf.to_container(raw, resolve=True)
         return prepare(typed(values), values, build=False)

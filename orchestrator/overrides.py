@@ -14,13 +14,15 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Sweep
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
 
 from campaigns.errors import UsageError
 from campaigns.nearest import nearest
+from orchestrator.conf_files import fault, load, shown
 from orchestrator.identity import CONF
 from orchestrator.keys import keys_of, kind_of, meant, paths, wanted
+
+_UNKNOWN_KEY = re.compile(r"Key '(.+)' not in '(\w+)'")
 
 
 def store_override(path: Path) -> str:
@@ -46,8 +48,8 @@ def check(words: Sequence[str], *, sweeps: bool = False) -> None:
 @cache
 def groups() -> tuple[str, ...]:
     """What the defaults list of conf/config.yaml lets a word choose: `server`, `arm@campaign.control`, …"""
-    lines: Any = OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml"))
-    chosen = [next(iter(line)) for line in lines["defaults"] if isinstance(line, dict)]
+    lines = load(CONF / "config.yaml")["defaults"]
+    chosen = [next(iter(line)) for line in lines if isinstance(line, dict)]
     return tuple(name for name in chosen if not name.startswith("override "))
 
 
@@ -121,9 +123,11 @@ def sentence(error: BaseException, words: Sequence[str]) -> str:
         return lines[0]
     key = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")), "")
     said = "; ".join(line for line in lines if not line.startswith(("full_key:", "object_type", "reference_type")))
+    if file := re.match(r"In '(.+?)': \w+ raised while composing config:; ", said):
+        return _of_file(CONF / f"{file[1]}.yaml", key, said[file.end() :])
     path = key.partition("[")[0]
     told = next((word for word in words if f"{path}.".startswith(f"{word.lstrip('+').partition('=')[0]}.")), "")
-    if unknown := re.fullmatch(r"Key '(.+)' not in '(\w+)'", said):
+    if unknown := _UNKNOWN_KEY.fullmatch(said):
         return f"{told or key}: {unknown[2]} has no key {unknown[1]}; {nearest(unknown[1], keys_of(unknown[2]))}"
     if said.endswith("is not in struct"):
         return f"{told or key} is not there yet: add it with a plus, +{told or key}"
@@ -131,3 +135,15 @@ def sentence(error: BaseException, words: Sequence[str]) -> str:
         return f"{key} has no value: give one, as {key}=…"
     kind = kind_of(path) if told and not isinstance(cause, InterpolationResolutionError) else None
     return f"{told}: must be {wanted(kind)}" if kind not in (None, Any) else f"{told or key}: {said}".removeprefix(": ")
+
+
+def _of_file(path: Path, key: str, said: str) -> str:
+    """What a file of conf/ holds that the schema refuses."""
+    if told := fault(path):
+        return told
+    if unknown := _UNKNOWN_KEY.fullmatch(said):
+        return f"{shown(path)}: there is no key {unknown[1]}; {nearest(unknown[1], keys_of(unknown[2]))}"
+    if said == "Cannot merge DictConfig with ListConfig":
+        return f"{shown(path)}: a list stands where a mapping is wanted, as {{key: value}}"
+    kind = kind_of(key.partition("[")[0]) if key else None
+    return f"{shown(path)}: {key}: must be {wanted(kind)}" if kind not in (None, Any) else f"{shown(path)}: {said}"

@@ -62,13 +62,12 @@ def _entries(options: argparse.Namespace) -> tuple[Entry, ...]:
 
 def load_gates(name: str) -> tuple[Gate, ...]:
     """conf/gates/NAME.yaml as frozen gates; UsageError for an unknown file, key or kind."""
-    from omegaconf import OmegaConf
+    from orchestrator.conf_files import load
 
     path = _CONF / f"{name}.yaml"
     if not path.is_file():
         raise UsageError(f"--gates {name}: there are {', '.join(sorted(p.stem for p in _CONF.glob('*.yaml')))}")
-    lines: Any = OmegaConf.to_container(OmegaConf.load(path))
-    return tuple(_gate(line, path.name) for line in lines["gates"])
+    return tuple(_gate(line, path.name) for line in load(path)["gates"])
 
 
 def _gate(line: dict[str, Any], file: str) -> Gate:
