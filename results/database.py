@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -94,15 +94,6 @@ def complaint(path: Path, error: BaseException) -> StoreUnreadable | None:
     if "locked" in cause:
         return StoreUnreadable(f"the store {path} was locked for {BUSY_TIMEOUT_S:.0f} s: ask again later")
     return None
-
-
-def check_ours(path: Path) -> None:
-    """Before a writer opens a file and changes it: nothing, an empty file, or a store."""
-    if path.is_file() and path.stat().st_size:
-        with closing(read_only(path)) as connection:
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if tables and "alembic_version" not in tables:
-            raise not_a_store(path)
 
 
 def not_a_store(path: Path) -> UsageError:

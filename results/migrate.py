@@ -5,13 +5,14 @@ Readers never migrate in place: an older store is copied, and the copy migrated,
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
 from campaigns.errors import IdentityMismatch
-from results.database import check_ours, not_a_store, writer_engine, writing
+from results.database import not_a_store, reader_engine, writer_engine, writing
 from results.place import make_place
 from results.schema import REVISION
 
@@ -21,8 +22,8 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 def migrate(path: Path) -> None:
     """Creates the store, or brings it up to date; an older one is first copied to `<name>.<revision>.bak`."""
     make_place(path)
-    check_ours(path)
     with writing(path):
+        _check_ours(path)
         engine = writer_engine(path, foreign_keys=False)
         try:
             with engine.begin() as connection:
@@ -36,17 +37,37 @@ def revision(path: Path, connection: Connection) -> str | None:
     tables = inspect(connection).get_table_names()
     if not tables:
         return None
-    found = connection.scalar(text("SELECT version_num FROM alembic_version")) if "alembic_version" in tables else None
+    ours = {"alembic_version", "campaign"} <= set(tables)  # other programs use alembic too
+    found = connection.scalar(text("SELECT version_num FROM alembic_version")) if ours else None
     if found is None:
         raise not_a_store(path)
     return str(found)
 
 
 def check_known(path: Path, found: str) -> None:
-    if found not in _revisions():
-        raise IdentityMismatch(
-            f"the store {path} has revision {found}, this version knows {REVISION} and older: use the newer version"
-        )
+    """IdentityMismatch for a later revision of ours, UsageError for one that cannot be ours."""
+    if found in _revisions():
+        return
+    if not re.fullmatch(r"\d{4}", found) or found < REVISION:
+        raise not_a_store(path)
+    raise IdentityMismatch(
+        f"the store {path} was written by a newer version (it has revision {found}, this version knows {REVISION} and "
+        "older): use that version"
+    )
+
+
+def _check_ours(path: Path) -> None:
+    """Before a writer opens a file and changes it: nothing, an empty file, or a store of a known revision."""
+    if not (path.is_file() and path.stat().st_size):
+        return
+    engine = reader_engine(path)
+    try:
+        with engine.connect() as connection:
+            found = revision(path, connection)
+    finally:
+        engine.dispose()
+    if found not in (None, REVISION):
+        check_known(path, str(found))
 
 
 def copy_store(source: Path, target: Path) -> None:
@@ -64,7 +85,6 @@ def _upgrade(path: Path, connection: Connection) -> None:
     if found == REVISION:
         return
     if found is not None:
-        check_known(path, found)
         copy_store(path, path.with_name(f"{path.name}.{found}.bak"))
     _run_alembic(connection)
 

@@ -10,7 +10,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
-from campaigns.errors import IdentityMismatch
+from campaigns.errors import IdentityMismatch, UsageError
 from results import schema
 from results.migrate import MIGRATIONS
 from results.reader import Reader
@@ -76,12 +76,39 @@ def test_a_newer_revision_is_refused_by_both_and_left_alone(tmp_path):
     connection = sqlite3.connect(path)
     connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.commit()
+    connection.execute("PRAGMA journal_mode = DELETE")  # so that a writer's switch to WAL would be seen
     connection.close()
     before = path.read_bytes()
     for opener in (Reader.open, Store.open):
-        with pytest.raises(IdentityMismatch, match=r"revision 9999, this version knows \d+ and older"):
+        with pytest.raises(IdentityMismatch, match=r"newer version .*revision 9999, this version knows \d+"):
             opener(path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("tables", "found"),
+    [
+        (("pages",), "27c6a30d7c24"),  # another program's
+        (("pages",), "0001"),  # likewise, and it counts as we do
+        (("pages",), "9999"),
+        (("campaign",), "27c6a30d7c24"),
+        (("campaign",), "0000"),
+    ],
+)
+def test_another_programs_alembic_file_is_refused_and_left_alone(tmp_path, tables, found):
+    path = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(path)
+    for table in tables:
+        connection.execute(f"CREATE TABLE {table} (x)")
+    connection.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
+    connection.execute("INSERT INTO alembic_version VALUES (?)", (found,))
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+    for opener in (Reader.open, Store.open):
+        with pytest.raises(UsageError, match="is not a store of campaigns"):
+            opener(path)
+    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["other.sqlite"]
 
 
 def test_a_failed_migration_leaves_the_old_store(old, monkeypatch):
