@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from campaigns.compare import divergence
-from campaigns.records import Exactness
+from campaigns.records import Exactness, Failure
 from results.reader import Life, Reader
 
 
@@ -50,6 +50,18 @@ def _differing(reader: Reader, answers: pd.DataFrame) -> str:
     return (
         f"{first.fixture}, seed {first.seed}: startups {startups} differ from startup {int(first.startup) + 1}{where}"
     )
+
+
+def told_once(failures: Sequence[Failure]) -> list[Failure]:
+    """In the order of time, without those that a fuller one of the same reason and server life says again."""
+    ordered = sorted(failures, key=lambda failure: failure.utc)
+    return [f for i, f in enumerate(ordered) if not any(_says_again(later, f) for later in ordered[i + 1 :])]
+
+
+def _says_again(later: Failure, failure: Failure) -> bool:
+    about = (failure.reason, failure.startup, failure.startup_attempt)
+    same = (later.reason, later.startup, later.startup_attempt) == about and later.key in (None, failure.key)
+    return same and failure.message in later.message
 
 
 def missing_notes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from campaigns.records import Score
 from results import cells, figures, frames
@@ -35,6 +36,7 @@ def html(summary: Summary, reader: Reader, scores: Sequence[Score], *, all_quant
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["code"] = _code
     control, candidate = (summary.plan[role]["name"] for role in ("control", "candidate"))
     return environment.get_template("report.html").render(
         title=f"{summary.campaign.name}: {candidate} against {control}",
@@ -47,6 +49,11 @@ def html(summary: Summary, reader: Reader, scores: Sequence[Score], *, all_quant
         pictures=list(pictures(summary, reader)),
         notes=list(notes(summary)),
     )
+
+
+def _code(line: str) -> Markup:
+    """A line of the notes, written for Markdown, with its code spans as elements."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(line))))  # escaped before any tag is added
 
 
 def pictures(summary: Summary, reader: Reader) -> Iterator[Picture]:

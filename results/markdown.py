@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from campaigns.records import Score
 from campaigns.scope import Scope
+from campaigns.verdicts import counted
 from results import cells, tables
+from results.health import told_once
 from results.summary import Summary, bound, is_aa
 from results.tables import Table
 
@@ -43,10 +45,20 @@ def _head(summary: Summary) -> Iterator[str]:
     yield f"**{cells.verdict(judgement)}** · evidence: {summary.evidence.value} · {judgement.because}"
     yield (
         f"{kind} campaign `{campaign.campaign_id}`, {campaign.created_utc}, status {summary.status.value}. "
-        f"Paired effect {cells.effect(judgement.effect)} over {judgement.n_startups} startups and "
-        f"{summary.n_admissible_pairs} admissible of {summary.n_pairs} pairs ({summary.n_planned} planned), "
-        f"{summary.n_exact_pairs} exact (E{int(summary.required_exactness)}). Negative is faster."
+        f"Paired effect {cells.effect(judgement.effect)} over {_startups(summary)} and "
+        f"{summary.n_admissible_pairs} admissible of {counted(summary.n_pairs, 'pair')} ({summary.n_planned} planned), "
+        f"{summary.n_exact_pairs} exact (E{int(summary.required_exactness)} was required). "
+        f"Negative is faster."
     )
+
+
+def _startups(summary: Summary) -> str:
+    """An unfinished campaign has fixtures with more startups than the ones that its geometric mean can use."""
+    shared = counted(summary.judgement.n_startups, "startup")
+    each = [group.judgement.n_startups for group in summary.groups]
+    if not each or min(each) == max(each) == summary.judgement.n_startups:
+        return shared
+    return f"{min(each)} to {max(each)} startups of each fixture ({shared} of all)"
 
 
 def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
@@ -61,7 +73,7 @@ def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
         ("First divergences", [line for group in summary.groups for line in group.divergences][:20]),
         ("Restart determinism", _determinism(summary)),
         ("Devices", _devices(summary)),
-        ("Failures", [f"{f.utc} {f.reason.value}: {f.message}" for f in summary.failures]),
+        ("Failures", [f"{f.utc} {f.reason.value}: {f.message}" for f in told_once(summary.failures)]),
         ("How it was measured", _method(summary)),
         ("Identity", _identity(summary)),
     )
@@ -70,15 +82,15 @@ def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
 
 def _excluded(summary: Summary) -> list[str]:
     if not summary.n_excluded:
-        return [f"none of {summary.n_pairs} pairs"]
-    total = f"{summary.n_excluded} of {summary.n_pairs} pairs, both arms of each"
+        return [f"none of {counted(summary.n_pairs, 'pair')}"]
+    total = f"{summary.n_excluded} of {counted(summary.n_pairs, 'pair')}, both arms of each"
     return [total, *(f"{reason}: {count}" for reason, count in summary.exclusions.items())]
 
 
 def _flags(summary: Summary) -> list[str]:
     """Everything that is marked and counted all the same."""
-    lines = [f"{flag}: {count} requests (kept)" for flag, count in sorted(summary.flags.items())]
-    far = [f"{group.id}: {group.n_outliers} outlying pairs (kept)" for group in summary.groups if group.n_outliers]
+    lines = [f"{flag}: {counted(count, 'request')} (kept)" for flag, count in sorted(summary.flags.items())]
+    far = [f"{g.id}: {counted(g.n_outliers, 'outlying pair')} (kept)" for g in summary.groups if g.n_outliers]
     return lines + far
 
 
@@ -87,7 +99,8 @@ def _determinism(summary: Summary) -> list[str]:
     for arm in summary.determinism:
         if arm.n_prompts:
             lines.append(
-                f"{arm.role} ({arm.arm}): {arm.n_equal}/{arm.n_prompts} prompts answered equally by all startups"
+                f"{arm.role} ({arm.arm}): {arm.n_equal}/{counted(arm.n_prompts, 'prompt')} answered equally "
+                "by all startups"
             )
             lines += [f"{arm.role}, {difference}" for difference in arm.differing[:10]]
     return lines
@@ -98,7 +111,7 @@ def _devices(summary: Summary) -> list[str]:
     if not used.held_s:
         return []
     line = (
-        f"held for {used.held_s:.0f} s by {used.n_startups} startups: "
+        f"held for {used.held_s:.0f} s by {counted(used.n_startups, 'startup')}: "
         f"{100 * used.measured_s / used.held_s:.0f} % measured requests, {100 * used.warmup_s / used.held_s:.0f} % "
         "warm-ups, the rest starts, checks, pauses and stops"
     )
@@ -119,7 +132,8 @@ def _method(summary: Summary) -> list[str]:
     if source.request is Scope.REQUEST_AVERAGE_CLIENT:
         lines.append("decode time ends with the last content chunk")
     if limit is not None:
-        lines.append(f"no mismatch in {summary.n_pairs} pairs bounds the mismatch rate at {100 * limit:.1f} % (95 %)")
+        pairs = counted(summary.n_pairs, "pair")
+        lines.append(f"no mismatch in {pairs} bounds the mismatch rate at {100 * limit:.1f} % (95 %)")
     return lines
 
 

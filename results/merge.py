@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
+from campaigns.verdicts import counted
 from results import schema
 from results.hashing import row_sha256
 from results.reader import Reader
@@ -105,5 +106,6 @@ def _table_of(error: IntegrityError) -> str:
 
 def lines(outcomes: Sequence[Outcome]) -> list[str]:
     return [
-        f"{o.name}: {'not imported, ' + o.conflict if o.conflict else f'{o.n_new} rows appended'}" for o in outcomes
+        f"{o.name}: {'not imported, ' + o.conflict if o.conflict else counted(o.n_new, 'row') + ' appended'}"
+        for o in outcomes
     ]

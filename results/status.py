@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime
 
 from campaigns.records import Campaign, CampaignStatus
+from campaigns.verdicts import counted
+from results.health import told_once
 from results.reader import Reader
 
 
@@ -45,7 +48,7 @@ def n_planned(campaign: Campaign) -> int:
 
 
 def details(reader: Reader, campaign_id: str) -> list[str]:
-    """The standing, then a line per startup, status change and failure."""
+    """The standing, then a line per startup, then status changes and failures in the order of time."""
     campaign = reader.campaign(campaign_id)
     recorded = Counter(key.startup for key in reader.recorded(campaign_id).pairs)
     lines = [standing(reader, campaign).line]
@@ -54,9 +57,9 @@ def details(reader: Reader, campaign_id: str) -> list[str]:
     for life in lives:
         end = "running or killed" if life.end is None else f"{life.end.status.value} {life.end.message}".strip()
         start = life.startup
-        pairs = f"{recorded[start.startup]} pairs, " if newest[start.startup] is life else ""
+        pairs = f"{counted(recorded[start.startup], 'pair')}, " if newest[start.startup] is life else ""
         lines.append(f"  startup {start.startup + 1}, attempt {start.attempt}: {pairs}{end}")
-    lines += [
-        f"  {event.utc} {event.status.value} {event.reason}".rstrip() for event in reader.status_history(campaign_id)
-    ]
-    return lines + [f"  {f.utc} {f.reason.value}: {f.message}" for f in reader.failures(campaign_id)]
+    events = [(e.utc, f"{e.status.value} {e.reason}".rstrip()) for e in reader.status_history(campaign_id)]
+    failures = [(f.utc, f"{f.reason.value}: {f.message}") for f in told_once(reader.failures(campaign_id))]
+    timeline = sorted([*failures, *events], key=lambda entry: datetime.fromisoformat(entry[0]))
+    return lines + [f"  {utc} {what}" for utc, what in timeline]

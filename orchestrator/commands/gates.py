@@ -12,6 +12,7 @@ from typing import Any
 from campaigns.errors import Exit, UsageError
 from campaigns.gates import KINDS, PROMOTE, Entry, Gate, GateStatus, ledger
 from campaigns.nearest import nearest
+from campaigns.verdicts import counted
 from orchestrator.commands.options import store_option, table_option
 
 _CONF = Path(__file__).parents[2] / "conf" / "gates"
@@ -103,7 +104,7 @@ def run_promote(options: argparse.Namespace) -> int:
     decision = Decision(utc, options.subject, options.decision, options.by, options.reason, json.dumps(state))
     with Store.open(options.store) as store:
         store.decision(decision)
-    print(f"{options.subject}: {options.decision}, by {options.by}; {len(unmet)} gates were not passed")
+    print(f"{options.subject}: {options.decision}, by {options.by}; not passed: {', '.join(unmet) or 'nothing'}")
     return int(Exit.COMPLETE)
 
 
@@ -136,6 +137,7 @@ def run_probe_import(options: argparse.Namespace) -> int:
         store.probes(fresh)
     counts = {status.value: sum(p.status == status for p in fresh) for status in GateStatus}
     told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-    known = f", {len(probes) - len(fresh)} were there already" if len(fresh) < len(probes) else ""
-    print(f"{len(fresh)} probes added{f' ({told})' if told else ''}{known}: {len(lines)} lines read")
+    known = f", {len(probes) - len(fresh)} there already" if len(fresh) < len(probes) else ""
+    added = f"{counted(len(fresh), 'probe')} added{f' ({told})' if told else ''}"
+    print(f"{added}{known}: {counted(len(lines), 'line')} read")
     return int(Exit.COMPLETE)

@@ -409,7 +409,7 @@ def test_the_ledger_of_a_schedule(made, store, tmp_path, capsys):
         tmp_path / "audit.jsonl", {"kind": "fixed-prefix-row", "row": 0}, {"kind": "fixed-prefix", "passed": True}
     )
     assert run("probe", "import", audit, "--subject", "projection/columns-32", "--library", "aa", store=store) == 0
-    assert "1 probes added (1 passed): 2 lines read" in capsys.readouterr().out
+    assert "1 probe added (1 passed): 2 lines read" in capsys.readouterr().out
     code, rows = status_of(capsys, store)
     assert len(rows) == 14
     assert rows["operator bytes"]["status"] == rows["fixed-prefix audit"]["status"] == "passed"
@@ -422,9 +422,9 @@ def test_the_ledger_of_a_schedule(made, store, tmp_path, capsys):
 def test_a_line_that_is_recorded_is_not_recorded_again(store, tmp_path, capsys):
     lines = write_lines(tmp_path / "gate.jsonl", CHECK, {**CHECK, "check": "guards"}, CHECK)
     assert run("probe", "import", lines, store=store) == 0
-    assert "2 probes added (2 passed), 1 were there already: 3 lines read" in capsys.readouterr().out
+    assert "2 probes added (2 passed), 1 there already: 3 lines read" in capsys.readouterr().out
     assert run("probe", "import", lines, store=store) == 0
-    assert "0 probes added, 3 were there already: 3 lines read" in capsys.readouterr().out
+    assert "0 probes added, 3 there already: 3 lines read" in capsys.readouterr().out
     assert counts(store)["probe"] == 2
 
 
