@@ -27,7 +27,7 @@ from orchestrator.adapters.control import check_listening
 from orchestrator.adapters.dflash2 import flag_value
 from orchestrator.claim import asked_for
 from orchestrator.config import Config, Prompts, ServerConfig, build_plan, curve_of, fixtures_of, typed
-from orchestrator.devices import open_inventory
+from orchestrator.devices import CpuInventory, open_inventory
 from orchestrator.prompts import Checkpoint, budget
 
 ROOT = identity.ROOT
@@ -134,6 +134,8 @@ def _archs(plan: CampaignPlan, cpu: str) -> dict[str, frozenset[str]]:
     """Device type -> architectures of this host that may be leased; empty where the driver does not say."""
     with open_inventory(plan.lease.inventory) as inventory:
         devices = inventory.devices()
+        if isinstance(inventory, CpuInventory):
+            return {"cpu": frozenset({cpu})}
     named = [d for d in devices if d.index in plan.lease.indices or d.uuid.startswith(plan.lease.uuids)]
     gpus = frozenset(device.arch for device in named or devices)
     return {"cpu": frozenset({cpu}), "cuda": frozenset() if "" in gpus else gpus}

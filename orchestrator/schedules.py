@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from campaigns.errors import NoDevice, UsageError, WorldError
-from campaigns.plan import CampaignPlan
+from campaigns.plan import Arm, CampaignPlan
 from orchestrator.adapters.dflash2 import flag_value
 from orchestrator.identity import ROOT
 
@@ -63,10 +63,11 @@ def check(plan: CampaignPlan, listed: Listing) -> None:
 def check_machines(plan: CampaignPlan, listed: Listing, archs: Mapping[str, frozenset[str]]) -> None:
     """Refuse an arm with a schedule that does not run on the server's device: no pair could ever be admissible.
 
-    `archs` holds the architectures that may be leased by device type; where none are known, none are judged.
+    `archs` holds the architectures that may be leased by device type; where none are known, none are judged. A type
+    that is missing beside others cannot be leased at all.
     """
     for arm in (plan.control, plan.candidate):
-        device = flag_value((*plan.server.args, *arm.args), "--device") or _DEVICE
+        device = _device_of(plan, arm)
         ours = archs.get(device, frozenset())
         for operator, schedule in arm.schedules:
             name, entry = f"{operator}/{schedule}", listed.operators[operator][schedule]
@@ -81,6 +82,18 @@ def check_machines(plan: CampaignPlan, listed: Listing, archs: Mapping[str, froz
                     f"{' or '.join(sorted(ours))}: lease another device, or name a schedule for that one "
                     "(python -m kernels.list)"
                 )
+    for arm in (plan.control, plan.candidate) if archs else ():
+        device = _device_of(plan, arm)
+        if device not in archs:
+            raise NoDevice(
+                f"arm {arm.name}: its server is told --device {device}, and lease.inventory={plan.lease.inventory} finds "
+                "none here: run it where there is one (campaign doctor says what is missing), join such a host with "
+                "lease.ray_address, or take server=embedded, which runs on the CPU"
+            )
+
+
+def _device_of(plan: CampaignPlan, arm: Arm) -> str:
+    return flag_value((*plan.server.args, *arm.args), "--device") or _DEVICE
 
 
 def build(plan: CampaignPlan, listed: Listing) -> dict[str, str]:

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from campaigns.errors import IdentityMismatch, NoDevice, ServerFailed, UsageError
 from orchestrator.config import register_schema, typed
-from orchestrator.devices import CpuInventory, Device
+from orchestrator.devices import Device, SimulatedInventory
 from orchestrator.identity import CONF
 from orchestrator.prepare import Prepared, prepare, prepare_again
 
@@ -79,13 +79,13 @@ def test_a_schedule_of_another_device_is_refused_before_the_lease(overrides: tup
 def test_the_architectures_are_those_of_the_devices_that_may_be_leased(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second GPU alone is a Hopper one; a device whose driver says nothing is not judged."""
 
-    class Gpus(CpuInventory):
+    class Gpus(SimulatedInventory):
         archs = ("sm_80", "sm_90")
 
         def devices(self) -> tuple[Device, ...]:
             return tuple(Device(f"GPU-{i}", i, "x", 1, arch) for i, arch in enumerate(self.archs))
 
-    monkeypatch.setattr("orchestrator.prepare.open_inventory", lambda spec: Gpus())
+    monkeypatch.setattr("orchestrator.prepare.open_inventory", lambda spec: Gpus("one"))
     monkeypatch.setattr("orchestrator.schedules.build", lambda plan, listed: {})
     wanted = ("server=embedded_cuda", "arm@campaign.control=default", "arm@campaign.candidate=attention-grouped")
     prepared(*wanted)
@@ -95,6 +95,17 @@ def test_the_architectures_are_those_of_the_devices_that_may_be_leased(monkeypat
     prepared(*wanted, "lease.indices=[0]", "lease.ray_address=somewhere:6379")
     monkeypatch.setattr(Gpus, "archs", ("sm_80", ""))
     prepared(*wanted)
+
+
+def test_a_server_on_cuda_is_refused_where_nothing_but_the_cpu_can_be_leased(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = ("server=embedded_cuda", "arm@campaign.control=default", "arm@campaign.candidate=selection-sort")
+    values = composed(*wanted, "lease.inventory=cpu")
+    for build in (True, False):  # `campaign run` and `campaign plan`
+        with pytest.raises(NoDevice, match=r"told --device cuda, and lease\.inventory=cpu finds none here"):
+            prepare(typed(values), values, build=build)
+    monkeypatch.setattr("orchestrator.schedules.build", lambda plan, listed: {})
+    prepared(*wanted, "lease=simulated")
+    prepared(*wanted, "lease.inventory=cpu", "lease.ray_address=somewhere:6379")  # another host's devices
 
 
 @pytest.mark.parametrize(
