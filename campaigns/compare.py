@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from campaigns.provenance import METHODOLOGY_VERSION
 from campaigns.quantities import round_ms
 from campaigns.records import Exactness, Pair, Reason, Request
 
@@ -28,12 +29,15 @@ FLAGS = frozenset(
 )
 
 
-def compare(control: Request, candidate: Request, required: int) -> Pair:
-    """The pair of two requests with the same key, admitted where both count and agree at least to `required`."""
+def compare(control: Request, candidate: Request, required: int, methodology: int = METHODOLOGY_VERSION) -> Pair:
+    """The pair of two requests with the same key, admitted where both count and agree at least to `required`.
+
+    `methodology` is the version that its numbers follow.
+    """
     assert control.key == candidate.key, (control.key, candidate.key)
     level = exactness(control, candidate)
     index, ids = divergence(control.token_ids, candidate.token_ids)
-    delta_log, delta_ns = effect(control, candidate)
+    delta_log, delta_ns = effect(control, candidate, methodology)
     reasons = _reasons(control, candidate, level, required_level(required, control, candidate))
     return Pair(
         campaign_id=control.campaign_id,
@@ -76,13 +80,18 @@ def divergence(
     return index, (at[0], at[1])
 
 
-def effect(control: Request, candidate: Request) -> tuple[float | None, float | None]:
-    """ln(candidate/control) and the difference in ns of the request-average round, by one source for both."""
+def effect(control: Request, candidate: Request, methodology: int) -> tuple[float | None, float | None]:
+    """ln(candidate/control) of the decode time, and the difference in ns of the request-average round.
+
+    By one source for both. Arms that take equally many rounds differ by their rounds alone; where they do not, as with
+    another drafter, a time per round would call the one slower that does more in each. Version 1 did.
+    """
     engine = control.engine_decode_ns is not None and candidate.engine_decode_ns is not None
     before, after = round_ms(control, engine=engine), round_ms(candidate, engine=engine)
-    if not before or not after:
+    if not before or not after or not control.n_rounds or not candidate.n_rounds:
         return None, None
-    return math.log(after / before), (after - before) * _NS
+    more_rounds = candidate.n_rounds / control.n_rounds if methodology > 1 else 1.0
+    return math.log(after / before) + math.log(more_rounds), (after - before) * _NS
 
 
 def ids_complete(request: Request) -> bool:

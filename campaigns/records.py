@@ -225,7 +225,7 @@ class Pair:
     exactness: Exactness
     divergence_index: int | None  # first token at which the arms differ
     divergence_ids: tuple[int | None, int | None] | None  # (control, candidate) there
-    delta_log: float | None  # ln(candidate/control) of the request-average round
+    delta_log: float | None  # ln(candidate/control) of the decode time: the request-average round times its count
     delta_ns: float | None
     admissible: bool
     reasons: tuple[Reason, ...]

@@ -52,7 +52,8 @@ def pair_effects(ax: Axes, group: Group, pairs: pd.DataFrame, level_column: str)
     ]
     if timed.empty:
         return None
-    effects = 100 * (timed[f"candidate_{level_column}"] / timed[f"control_{level_column}"] - 1)
+    control, candidate = (timed[f"{r}_{level_column}"] * timed[f"{r}_n_rounds"] for r in ("control", "candidate"))
+    effects = 100 * (candidate / control - 1)
     jitter = np.linspace(-0.15, 0.15, len(timed)) if len(timed) > 1 else np.zeros(1)
     first = timed.control_first.to_numpy(dtype=bool)
     for mask, marker, label in ((first, "o", "control first"), (~first, "s", "candidate first")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import pandas as pd
 from sqlalchemy import text
 
@@ -39,10 +40,11 @@ def aa_medians(
 
 
 def pair_effects(admissible: pd.DataFrame, source: Source) -> list[PairEffect]:
-    """The effects of pairs that have a time in both arms, in the order of running."""
+    """The effects of pairs that have a time in both arms, in the order of running (`campaigns.compare.effect`)."""
     sides = [f"{role}_{source.level_column}" for role in ("control", "candidate")]
     turn = admissible[["control_position", "candidate_position"]].min(axis=1)
     timed = admissible.assign(turn=turn).dropna(subset=sides).sort_values(["startup", "turn"], kind="stable")
     control, candidate = (Series(source.request, tuple(timed[side])) for side in sides)
-    columns = zip(timed.startup, candidate.log_ratios(control), timed.control_first, strict=True)
-    return [PairEffect(int(startup), delta, bool(first)) for startup, delta, first in columns]
+    more_rounds = np.log(timed.candidate_n_rounds / timed.control_n_rounds)
+    columns = zip(timed.startup, candidate.log_ratios(control), more_rounds, timed.control_first, strict=True)
+    return [PairEffect(int(startup), delta + more, bool(first)) for startup, delta, more, first in columns]

@@ -54,7 +54,7 @@ SELECT request_id, round_index, kind, client_ns, client_tokens, coalesced, engin
 FROM round WHERE request_id IN :requests ORDER BY request_id, round_index
 """).bindparams(bindparam("requests", expanding=True))
 _KEY = ["startup", "fixture", "seed", "repeat", "block_attempt"]
-_COMPARED = [ENGINE_MS, CLIENT_MS, "order_in_pair", "position", "request_id", "startup_attempt"]
+_COMPARED = [ENGINE_MS, CLIENT_MS, "n_rounds", "order_in_pair", "position", "request_id", "startup_attempt"]
 _NS_MS = 1e-6
 # What the client's rounds say, where they are the engine's rounds.
 _CLIENT_ROUNDS = [f"client_round_{what}" for what in ("mean_ns", "p50_ns", "p90_ns", "p99_ns", "lag1")]

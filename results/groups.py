@@ -45,6 +45,7 @@ class Group:
     settle_drift: Mapping[int, float]  # of the control, by startup
     divergences: tuple[str, ...]  # first divergence of every pair whose ids differ
     n_outliers: int  # pairs whose effect is far from the others'; kept
+    n_unequal_rounds: int  # admissible pairs whose arms took different numbers of rounds
     p_holm: float | None = None
 
     @property
@@ -109,7 +110,14 @@ def build(name: str, rows: pd.DataFrame, requests: pd.DataFrame, floor: Sequence
         settle_drift=_settle(admissible, source),
         divergences=tuple(_divergence(row) for row in rows[rows.divergence_index.notna()].itertuples()),
         n_outliers=len(outliers([effect.delta_log for effect in effects])),
+        n_unequal_rounds=int(unequal_rounds(admissible).sum()),
     )
+
+
+def unequal_rounds(pairs: pd.DataFrame) -> pd.Series:
+    """Where both arms counted their rounds, to different numbers: no round of one is then like one of the other."""
+    control, candidate = pairs.control_n_rounds, pairs.candidate_n_rounds
+    return control.notna() & candidate.notna() & (control != candidate)
 
 
 def _side(requests: pd.DataFrame, rows: pd.DataFrame, role: Role, setting: Setting) -> ArmLevels:

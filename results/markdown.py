@@ -48,7 +48,7 @@ def _head(summary: Summary) -> Iterator[str]:
         f"Paired effect {cells.effect(judgement.effect)} over {_startups(summary)} and "
         f"{summary.n_admissible_pairs} admissible of {counted(summary.n_pairs, 'pair')} ({summary.n_planned} planned), "
         f"{summary.n_exact_pairs} exact (E{int(summary.required_exactness)} was required). "
-        f"Negative is faster."
+        f"Negative is faster.{_measure(summary)}"
     )
 
 
@@ -91,7 +91,13 @@ def _flags(summary: Summary) -> list[str]:
     """Everything that is marked and counted all the same."""
     lines = [f"{flag}: {counted(count, 'request')} (kept)" for flag, count in sorted(summary.flags.items())]
     far = [f"{g.id}: {counted(g.n_outliers, 'outlying pair')} (kept)" for g in summary.groups if g.n_outliers]
-    return lines + far
+    unequal = [
+        f"{group.id}: {group.n_unequal_rounds} pairs whose arms took different numbers of rounds: their effect is that "
+        "of the decode time, and times of single rounds do not compare the arms"
+        for group in summary.groups
+        if group.n_unequal_rounds
+    ]
+    return lines + far + unequal
 
 
 def _determinism(summary: Summary) -> list[str]:
@@ -174,6 +180,11 @@ def table_markdown(table: Table) -> str:
 def _row(row: Sequence[str]) -> str:
     escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in row)
     return f"| {' | '.join(escaped)} |"
+
+
+def _measure(summary: Summary) -> str:
+    unequal = any(group.n_unequal_rounds for group in summary.groups)
+    return " The effect is that of the decode time: the arms took different numbers of rounds." if unequal else ""
 
 
 def _list(title: str, lines: Sequence[str]) -> str:

@@ -128,6 +128,7 @@ def _group(group: Group, source: Source) -> dict[str, Any]:
         "settle_drift_pct": {str(s): _pct(d) for s, d in group.settle_drift.items()},
         "control_drift_pct": _pct(group.control_drift),
         "n_outliers": group.n_outliers,
+        "n_unequal_rounds": group.n_unequal_rounds,
         "divergences": list(group.divergences),
         "control": _arm(group.control, source),
         "candidate": _arm(group.candidate, source),

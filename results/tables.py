@@ -60,7 +60,7 @@ def _metric_rows(summary: Summary, refused_too: bool) -> list[tuple[str, Callabl
         ("cold TTFT ms", arms(lambda a: a.cold_ttft_ms, 3)),
         (f"decode tok/s ({_clock(summary)})", arms(lambda a: a.decode_tokens_per_s, 3)),
         ("accepted drafts per round", arms(lambda a: a.accepted_drafts_per_round, 6)),
-        ("emitted tokens per round", arms(lambda a: a.emitted_tokens_per_round, 6)),
+        ("emitted tokens per round (first token included)", arms(lambda a: a.emitted_tokens_per_round, 6)),
         ("acceptance length (bonus token included)", arms(lambda a: a.acceptance_length, 6)),
         ("accepted of proposed", lambda g: " / ".join(cells.share(a.draft_acceptance_rate, 4) for a in _arms(g))),
         (f"exact pairs (E{int(summary.required_exactness)})", exact_pairs),

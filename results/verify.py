@@ -109,6 +109,7 @@ def _request_findings(reader: Reader, row: RowMapping, tally: Tally) -> Iterator
 
 
 def _pairs(reader: Reader, campaign_id: str) -> Iterator[Finding]:
+    methodology = reader.campaign(campaign_id).methodology_version
     for row in _rows(reader, schema.pair, campaign_id):
         pair = decode(Pair, row)
         sides = {role: _request_of(reader, pair, role) for role in Role}
@@ -116,7 +117,7 @@ def _pairs(reader: Reader, campaign_id: str) -> Iterator[Finding]:
         if control is None or candidate is None:
             yield Finding(name_of(schema.pair, row), "one of its requests is missing")
             continue
-        again = compare(control, candidate, 0)
+        again = compare(control, candidate, 0, methodology)
         for column in ("exactness", "divergence_index", "divergence_ids", "delta_log", "delta_ns"):
             if getattr(again, column) != getattr(pair, column):
                 yield Finding(name_of(schema.pair, row), f"its requests do not give its {column}")

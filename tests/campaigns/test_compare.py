@@ -90,6 +90,18 @@ def test_effect_is_the_log_ratio_of_request_averages():
     assert pair.admissible and pair.reasons == ()
 
 
+def test_arms_with_other_numbers_of_rounds_are_compared_by_decode_time():
+    """Half as many rounds, each a quarter longer: faster, though each of its rounds is slower."""
+    candidate = request(Role.CANDIDATE, 20.0)
+    candidate = replace(candidate, n_rounds=5, engine_decode_ns=candidate.engine_decode_ns // 2)
+    pair = compare(CONTROL, candidate, Exactness.TEXT)
+    assert pair.delta_log == pytest.approx(math.log(0.625), abs=1e-7)
+    assert pair.delta_ns == pytest.approx(4e6, abs=1)
+    assert compare(CONTROL, candidate, Exactness.TEXT, methodology=1).delta_log == pytest.approx(
+        math.log(1.25), abs=1e-7
+    )
+
+
 def test_one_clock_for_both_arms():
     control = replace(CONTROL, last_content_ns=CONTROL.first_content_ns + 2 * CONTROL.engine_decode_ns)
     candidate = without_engine(request(Role.CANDIDATE, 15.2))

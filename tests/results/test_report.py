@@ -15,6 +15,7 @@ import pytest
 from campaigns.errors import Exit
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, StartupMode, blocks
 from campaigns.records import Calibration, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
+from campaigns.verdicts import Verdict
 from orchestrator.cli import main
 from results.reader import Reader
 from results.report import render
@@ -99,6 +100,29 @@ def eventful(path):
         store.failure(Failure(made.campaign_id, CREATED, Reason.THROTTLE, "power cap for 40 s", 2, 1, key))
         store.status(made.campaign_id, CampaignStatus.COMPLETE)
     return path
+
+
+def test_a_drafter_against_none_is_judged_by_decode_time_and_says_so(path):
+    """Rounds of 13 ms that emit three tokens each, against rounds of 10 ms that emit one."""
+
+    def scripts(step, attempt):
+        made = script(step, attempt, factor=1.3)
+        tokens = made.trajectory.tokens
+        alone = Trajectory(tokens, tokens - 1, 0)
+        return replace(made, trajectory=alone) if step.role is Role.CONTROL else made
+
+    plan = replace(PLAN, required_exactness=3)
+    campaign(path, plan, scripts)
+    found = summary(path)
+    assert found.verdict is Verdict.FASTER and found.exit_code() == 0
+    for group in found.groups:
+        rounds = TRAJECTORIES[group.fixture]
+        assert math.exp(group.judgement.effect) == pytest.approx(1.3 * rounds.rounds / (rounds.tokens - 1), rel=1e-3)
+        assert group.level_ratio == pytest.approx(1.3, rel=1e-3) and group.n_unequal_rounds == 15
+    text = report(path)
+    assert "The effect is that of the decode time: the arms took different numbers of rounds." in text
+    assert "release1k: 15 pairs whose arms took different numbers of rounds" in text
+    assert main(["verify", "last", "--store", str(path)]) == 0
 
 
 @pytest.mark.parametrize("format", ["md", "json", "csv"])
