@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from campaigns.statistics import percent
 from campaigns.verdicts import Judgement
 from results import cells
 from results.groups import Group
 from results.layout import table
 from results.summary import Summary
 
+_EFFECT_HEADER = ("fixture", "campaign", "paired effect", "95 % interval", "noise floor", "verdict", "change")
+
 
 def compare(summaries: Sequence[Summary]) -> str:
-    """Text for the terminal: what differs, then effects by fixture and campaign with a sign for the change."""
+    """Text for the terminal: what differs, then effects by fixture and campaign, a sign for the change in the last."""
     keys = differing(summaries)
     parts = [_who(summaries)]
     if keys:
@@ -27,7 +28,7 @@ def compare(summaries: Sequence[Summary]) -> str:
         return (
             "\n".join([*parts, "The declared orders differ: no common table (neighbours disturb each other)."]) + "\n"
         )
-    parts.append("Paired effects:\n" + table(["fixture", *_names(summaries), "change"], _effect_rows(summaries)))
+    parts.append("Paired effects:\n" + table(_EFFECT_HEADER, _effect_rows(summaries)))
     if not keys:
         note = "Levels, control / candidate ms (not paired across campaigns):\n"
         parts.append(note + table(["fixture", *_names(summaries)], _level_rows(summaries)))
@@ -61,19 +62,23 @@ def _who(summaries: Sequence[Summary]) -> str:
 
 
 def _effect_rows(summaries: Sequence[Summary]) -> list[list[str]]:
+    """As a report tells each of them; the change is the one from the first campaign to the last."""
     rows = []
     for name in _fixtures(summaries):
         found = [_judgement(summary, name) for summary in summaries]
-        rows.append([name, *map(_effect, found), sign(found[0], found[-1])])
+        changes = [""] * (len(found) - 1) + [sign(found[0], found[-1])]
+        rows += [
+            [name, campaign, *_effect(judgement), change]
+            for campaign, judgement, change in zip(_names(summaries), found, changes, strict=True)
+        ]
     return rows
 
 
-def _effect(judgement: Judgement | None) -> str:
+def _effect(judgement: Judgement | None) -> list[str]:
     if judgement is None or judgement.effect is None:
-        return cells.DASH
-    interval = judgement.interval
-    half = f" ± {percent(interval.half_width):.2f}" if interval else ""
-    return f"{cells.effect(judgement.effect)}{half} {cells.verdict(judgement)}"
+        return [cells.DASH] * 4
+    told = (cells.interval(judgement), cells.floor(judgement), cells.verdict(judgement))
+    return [cells.effect(judgement.effect), *told]
 
 
 def _level_rows(summaries: Sequence[Summary]) -> list[list[str]]:

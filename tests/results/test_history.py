@@ -12,6 +12,7 @@ import pytest
 from campaigns.plan import Arm, CampaignPlan, Fixture, Mode, Order, PairKey, Role, ServerPlan
 from campaigns.records import Failure, Reason
 from orchestrator.cli import main
+from results import cells
 from results.frames import requests as request_frame
 from results.history import Filter, history
 from results.layout import lay_out
@@ -250,8 +251,14 @@ def test_compare_puts_equal_fingerprints_side_by_side(made, capsys):
     assert run("compare", ids["first"], ids["slower"], store=path) == 0
     out = capsys.readouterr().out
     assert "Fingerprints differ" not in out and "Levels, control / candidate ms" in out
-    [line] = [line for line in out.split("Paired effects")[1].split("Levels")[0].splitlines() if "mbpp28" in line]
-    assert line.endswith("-") and "+ faster" in line and "- slower" in line
+    effects = out.split("Paired effects")[1].split("Levels")[0]
+    before, after = (line for line in effects.splitlines() if line.startswith("mbpp28"))
+    assert "+ faster" in before and "- slower" in after and after.endswith("-") and not before.endswith("-")
+    with Reader.open(path) as reader:
+        [judgement] = [g.judgement for g in summarise(reader, ids["first"]).groups if g.id == "mbpp28"]
+    assert "(A/A" in cells.floor(judgement)  # the campaign's own half width would be another number
+    for told in (cells.effect(judgement.effect), cells.interval(judgement), cells.floor(judgement)):
+        assert f"  {told}  " in before, told
 
 
 def test_compare_shows_what_differs_and_no_levels(made, capsys):
