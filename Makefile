@@ -23,7 +23,6 @@ $(STAMP): $(BIN)/python pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/campaign run campaign.startups=3  # one more than a smoke test has: enough for an interval
-	@$(BIN)/campaign status last
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not gpu and not multi_gpu and not sanitizer and not acceptance'
