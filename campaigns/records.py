@@ -244,11 +244,14 @@ class Failure:
     key: PairKey | None = None
 
 
+CPU_UUID = "cpu-"  # how the UUID of a host begins whose processors are leased as one device
+
+
 @dataclass(frozen=True)
 class DeviceSample:
     ns: int  # the client's clock
     device_uuid: str
-    sm_clock_mhz: int | None
+    sm_clock_mhz: int | None  # of a CPU host the mean clock of its processors
     memory_clock_mhz: int | None
     power_mw: int | None
     temperature_c: int | None

@@ -22,6 +22,7 @@ from typing import Any, Protocol, Self
 import pynvml
 
 from campaigns.errors import NoDevice, UsageError
+from campaigns.records import CPU_UUID
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ class CpuInventory:
 
     def devices(self) -> tuple[Device, ...]:
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return (Device(f"cpu-{_host_hash()}", 0, _cpu_name(), memory_bytes),)
+        return (Device(f"{CPU_UUID}{_host_hash()}", 0, _cpu_name(), memory_bytes),)
 
     def processes(self, uuid: str) -> tuple[int, ...] | None:
         return None

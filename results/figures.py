@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from campaigns.records import CPU_UUID
 from campaigns.statistics import percent
 from results.groups import Group
 
@@ -151,21 +152,29 @@ def acceptance(ax: Axes, group: Group) -> Axes | None:
     return ax
 
 
-def timeline(axes: tuple[Axes, Axes], samples: pd.DataFrame) -> tuple[Axes, Axes] | None:
-    """SM clock above, power below, over the seconds of the campaign's own clock."""
-    known = samples[samples.sm_clock_mhz.notna() | samples.power_mw.notna()]
-    if known.empty:
-        return None
-    start = known.ns.min()
-    for index, (device, rows) in enumerate(known.groupby("device_uuid")):
-        marker = "o^sDv*PX"[index % 8]
-        seconds = (rows.ns - start) * 1e-9
-        for ax, values in zip(axes, (rows.sm_clock_mhz, rows.power_mw * 1e-3), strict=True):
-            ax.plot(seconds, values, color=CONTROL, marker=marker, markersize=3, linewidth=1, label=str(device)[-8:])
-    axes[0].set_ylabel("SM clock, MHz")
-    axes[1].set_ylabel("power, W")
-    axes[1].set_xlabel("s")
-    if known.device_uuid.nunique() > 1:
+def device_panels(samples: pd.DataFrame) -> dict[str, pd.Series]:
+    """What the devices said of themselves, by the label of its axis; only what any of them said."""
+    cpu = samples.device_uuid.str.startswith(CPU_UUID)
+    panels = {
+        "SM clock, MHz": samples.sm_clock_mhz[~cpu],
+        "power, W": samples.power_mw.astype(float) * 1e-3,
+        "CPU clock, MHz": samples.sm_clock_mhz[cpu],
+        "load of the host": samples.load[cpu],
+    }
+    return {label: values.dropna() for label, values in panels.items() if values.notna().any()}
+
+
+def timeline(axes: Axes | tuple[Axes, ...], samples: pd.DataFrame, panels: Mapping[str, pd.Series]) -> Axes:
+    """`device_panels` above each other, over the seconds of the campaign's own clock; one line per device."""
+    axes = axes if isinstance(axes, tuple) else (axes,)
+    start = samples.ns.min()
+    for ax, (label, values) in zip(axes, panels.items(), strict=True):
+        for index, (device, known) in enumerate(values.groupby(samples.device_uuid)):
+            seconds, marker = (samples.ns[known.index] - start) * 1e-9, "o^sDv*PX"[index % 8]
+            ax.plot(seconds, known, color=CONTROL, marker=marker, markersize=3, linewidth=1, label=str(device)[-8:])
+        ax.set_ylabel(label)
+    axes[-1].set_xlabel("s")
+    if samples.device_uuid.nunique() > 1:
         axes[0].legend(ncols=2)
     return axes
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from campaigns.compare import divergence
-from campaigns.records import Exactness, Failure
+from campaigns.records import CPU_UUID, Exactness, Failure
 from results.reader import Life, Reader
 
 
@@ -86,7 +86,7 @@ def missing_notes(
             f"accepted counts were not reported: E{int(required)} is required instead of E{plan['required_exactness']}",
         ),
         (all(life.startup.calibration is None for life in lives), "no calibration: the client's resolution is unknown"),
-        (counted.median_sm_clock_mhz.isna().all(), "SM clocks were not sampled"),
+        (counted.median_sm_clock_mhz.isna().all() and not _on_cpu(lives), "SM clocks were not sampled"),
         (not has_aa, "no comparable A/A campaign: the noise floor is the campaign's own half width or its resolution"),
         (bool(_odd(plan)), f"K = {plan['pairs']} is odd: the arms were not first equally often"),
         (len(made) > 1, "startups made different random weights from one declaration: they do not measure one model"),
@@ -96,6 +96,11 @@ def missing_notes(
         ),
     )
     return tuple(sentence for holds, sentence in checks if holds and (len(counted) or "A/A" in sentence))
+
+
+def _on_cpu(lives: Sequence[Life]) -> bool:
+    uuids = [uuid for life in lives for uuid in life.startup.device_uuids]
+    return bool(uuids) and all(uuid.startswith(CPU_UUID) for uuid in uuids)
 
 
 def _odd(plan: Mapping[str, Any]) -> bool:

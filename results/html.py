@@ -83,7 +83,9 @@ def _drawings(summary: Summary, reader: Reader) -> Iterator[tuple[str, Callable[
         yield from _round_drawings(summary, reader, group, by_group[group.id], measured)
         yield f"{group.id}: acceptance", partial(figures.acceptance, group=group), 1
     samples = frames.samples(reader, campaign_id)
-    yield "Clock and power", partial(figures.timeline, samples=samples), 2
+    panels = figures.device_panels(samples)
+    if panels:
+        yield "Devices over the campaign", partial(figures.timeline, samples=samples, panels=panels), len(panels)
 
 
 def _round_drawings(

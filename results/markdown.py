@@ -114,15 +114,16 @@ def _determinism(summary: Summary) -> list[str]:
 
 def _devices(summary: Summary) -> list[str]:
     used = summary.occupancy
+    load = [] if summary.load is None else [summary.load.line]
     if not used.held_s:
-        return []
+        return load
     line = (
         f"held for {used.held_s:.0f} s by {counted(used.n_startups, 'startup')}: "
         f"{100 * used.measured_s / used.held_s:.0f} % measured requests, {100 * used.warmup_s / used.held_s:.0f} % "
         "warm-ups, the rest starts, checks, pauses and stops"
     )
     energy = [] if used.energy_j is None else [f"{used.energy_j:.0f} J from warm-up to the last request"]
-    return [line, *energy, *used.changes]
+    return [line, *energy, *load, *used.changes]
 
 
 def _method(summary: Summary) -> list[str]:

@@ -62,6 +62,7 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "changes": [change(group) for group in summary.groups],
         "scores": _scores(scores),
         "devices": vars(summary.occupancy) | {"changes": list(summary.occupancy.changes)},
+        "host_load": None if summary.load is None else vars(summary.load),
         "restart_determinism": [vars(arm) | {"differing": list(arm.differing)} for arm in summary.determinism],
         "missing": list(summary.missing),
         "flags": dict(summary.flags),

@@ -26,6 +26,7 @@ from results.floors import aa_medians
 from results.groups import Group, Setting, build, context_length, excluded, group_effects, grouped
 from results.health import Determinism, determinism, missing_notes
 from results.levels import Source, source_of
+from results.load import HostLoad, host_load
 from results.occupancy import Occupancy, occupancy
 from results.reader import Life, Reader
 from results.schedules import ArmRoute, arm_routes
@@ -54,6 +55,7 @@ class Summary:
     resolution_ms: float | None
     determinism: tuple[Determinism, ...]
     occupancy: Occupancy
+    load: HostLoad | None  # of a CPU host
     failures: tuple[Failure, ...]
     missing: tuple[str, ...]
     flags: Mapping[str, int]  # flag -> measured requests
@@ -122,6 +124,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         resolution_ms=resolution_ms,
         determinism=determinism(reader, measured),
         occupancy=occupancy(requests, lives, reader.identities(campaign_id)),
+        load=host_load(reader, campaign_id, campaign.provenance),
         failures=tuple(failures),
         missing=missing_notes(measured, plan, required, lives, bool(floors)),
         flags=_flags(measured),

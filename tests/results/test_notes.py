@@ -1,11 +1,16 @@
 """What stands round a report's tables: how many startups it is over, failures told once, what a page makes of marks."""
 
+import itertools
+import json
+from dataclasses import replace
+
 import pytest
 
 from campaigns.plan import blocks
-from campaigns.records import CampaignStatus, Failure, Reason
+from campaigns.records import CampaignStatus, DeviceSample, Failure, Reason
 from orchestrator.cli import main
 from results.health import told_once
+from results.load import HostLoad
 from results.store import Store
 from results.synthetic import Driver
 from tests.results.test_report import PLAN, report, script
@@ -63,3 +68,46 @@ def test_a_page_shows_code_spans_as_elements(stopped):
     page = report(stopped, "html")
     notes = page[page.index("<h2>Notes</h2>") :]
     assert "`" not in notes and "<code>" in notes
+
+
+@pytest.fixture
+def on_cpu(ram, monkeypatch):
+    """Measured on a host of two CPUs that three processes wanted once."""
+    loads = itertools.cycle([0.5, 1.0, 1.0, 3.25])
+
+    def sample(driver, request):
+        return DeviceSample(request.send_ns, "cpu-ab", 2100, None, None, None, None, 10**9, next(loads))
+
+    monkeypatch.setattr(Driver, "_sample", sample)
+    path = ram / "cpu.sqlite"
+    with Store.open(path) as store:
+        driver = Driver(store, replace(PLAN, startups=1), script, samples=True)
+        start, campaign = store.startup, driver.campaign
+        host = {"host": {"num_cpus": 2}}
+        monkeypatch.setattr(store, "startup", lambda life: start(replace(life, device_uuids=("cpu-ab",))))
+        monkeypatch.setattr(driver, "campaign", lambda: replace(campaign(), provenance=host))
+        driver.run()
+    return path
+
+
+def test_the_load_of_the_host_stands_beside_its_processors(on_cpu, stopped):
+    assert "load of the host: median 1.00, largest 3.25 on 2 CPUs ! more than there are" in report(on_cpu)
+    assert json.loads(report(on_cpu, "json"))["host_load"] == {"median": 1.0, "largest": 3.25, "num_cpus": 2}
+    assert "!" not in HostLoad(0.5, 2.0, 2).line and "!" not in HostLoad(0.5, 9.0, None).line
+    assert "load of the host" not in report(stopped)
+
+
+def test_a_cpu_has_no_sm_clock(on_cpu, stopped):
+    assert "SM clocks were not sampled" not in report(on_cpu)
+    assert "SM clocks were not sampled" in report(stopped)
+    page = report(on_cpu, "html")
+    assert "CPU clock, MHz" in page and "load of the host" in page
+    assert "SM clock" not in page and "power, W" not in page
+
+
+def test_a_gpu_has_clock_and_power_and_unsampled_devices_no_figure(stopped, ram):
+    with Store.open(ram / "gpu.sqlite") as store:
+        Driver(store, replace(PLAN, startups=1), script, samples=True).run()
+    page = report(ram / "gpu.sqlite", "html")
+    assert "SM clock, MHz" in page and "power, W" in page and "CPU clock" not in page
+    assert "Devices over the campaign" not in report(stopped, "html")

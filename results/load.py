@@ -1,0 +1,42 @@
+"""How busy the host was while its processors were leased. GPU hosts have a utilisation per device, and no load here."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import text
+
+from campaigns.records import CPU_UUID
+from results.reader import Reader
+
+_LOADS = text("""
+SELECT load FROM device_sample WHERE campaign_id = :campaign AND device_uuid LIKE :cpu AND load IS NOT NULL
+""")
+
+
+@dataclass(frozen=True)
+class HostLoad:
+    """Load averages over one minute: processes that run or want to, the server's own among them."""
+
+    median: float
+    largest: float
+    num_cpus: int | None  # of the driver's host
+
+    @property
+    def line(self) -> str:
+        cpus = "" if self.num_cpus is None else f" on {self.num_cpus} CPUs"
+        waited = self.num_cpus is not None and self.largest > self.num_cpus
+        mark = " ! more than there are: processes waited for one" if waited else ""
+        return f"load of the host: median {self.median:.2f}, largest {self.largest:.2f}{cpus}{mark}"
+
+
+def host_load(reader: Reader, campaign_id: str, provenance: Mapping[str, Any]) -> HostLoad | None:
+    """None where no processor was sampled."""
+    asked = {"campaign": campaign_id, "cpu": f"{CPU_UUID}%"}
+    loads = list(reader.connection.scalars(_LOADS, asked))
+    if not loads:
+        return None
+    return HostLoad(statistics.median(loads), max(loads), provenance.get("host", {}).get("num_cpus"))
