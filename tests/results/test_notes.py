@@ -64,6 +64,10 @@ def test_status_is_in_the_order_of_time(stopped, capsys):
     assert len(times) == 3 and times == sorted(times)
 
 
+def test_a_page_says_what_exactness_was_required(stopped):
+    assert "<dt>exact pairs (E4 was required)</dt>" in report(stopped, "html")
+
+
 def test_a_page_shows_code_spans_as_elements(stopped):
     page = report(stopped, "html")
     notes = page[page.index("<h2>Notes</h2>") :]
