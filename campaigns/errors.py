@@ -7,6 +7,7 @@
     │   ├── NoDevice            no such device, foreign process, device marked as stuck
     │   ├── LeaseTimeout        somebody else holds it
     │   ├── ServerFailed        not ready, died, did not answer in time
+    │   │   └── CannotExecute   its command cannot be executed: no use in trying again
     │   ├── StoreUnwritable     disk full, read-only, locked
     │   └── StoreUnreadable     damaged, not permitted
     └── IdentityMismatch    6   hash, tokenizer or identity mismatch, store of a newer version
@@ -80,6 +81,10 @@ class LeaseTimeout(WorldError):
 
 
 class ServerFailed(WorldError):
+    pass
+
+
+class CannotExecute(ServerFailed):
     pass
 
 

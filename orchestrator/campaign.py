@@ -15,6 +15,7 @@ from rich.console import Console
 
 from campaigns.errors import (
     CampaignError,
+    CannotExecute,
     Exit,
     IdentityMismatch,
     NothingAdmissible,
@@ -136,12 +137,15 @@ def _run(desk: Desk, folder: Path) -> None:
         for startup in range(desk.plan.startups):
             for _ in range(desk.plan.server.retries + 1):
                 missing = _missing(desk, startup)
-                if missing and not _live(desk, cluster, folder, startup, missing):
-                    continue  # the server died: what is still missing gets a new life
-                break
+                death = _live(desk, cluster, folder, startup, missing) if missing else ""
+                if not death:
+                    break  # else the server died: what is still missing gets a new life
             else:
                 tries = desk.plan.server.retries + 1
-                raise ServerFailed(f"startup {startup + 1} died in {tries} attempts; the servers' logs are in {folder}")
+                raise ServerFailed(
+                    f"startup {startup + 1} died in {tries} attempts, in the last one because: {death}; the servers' "
+                    f"logs are in {folder}"
+                )
 
 
 def _missing(desk: Desk, startup: int) -> list[Block]:
@@ -149,8 +153,8 @@ def _missing(desk: Desk, startup: int) -> list[Block]:
     return [block for block in blocks(desk.plan, startup) if not recorded.holds(block)]
 
 
-def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Iterable[Block]) -> bool:
-    """One attempt of a startup; False when its server died and another may be tried."""
+def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Iterable[Block]) -> str:
+    """One attempt of a startup; says why where its server died and another may be tried."""
     campaign_id = desk.campaign.campaign_id
     attempt = desk.store.recorded(campaign_id).next_startup_attempt(startup)
     workdir = folder / f"startup-{startup}-{attempt}"
@@ -163,15 +167,22 @@ def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Ite
         except ServerFailed as error:
             end = StartupEnd(StartupStatus.FAILED, _now(), Reason.SERVER_ERROR, str(error))
             _note(desk, startup, attempt, Reason.SERVER_ERROR, error)
+            if isinstance(error, CannotExecute):
+                raise
         except CampaignError as error:
             reason = _REASONS.get(type(error), Reason.SERVER_ERROR)
             end = StartupEnd(StartupStatus.FAILED, _now(), reason, str(error))
             _note(desk, startup, attempt, reason, error)
             raise
         finally:
-            measured = end.status is StartupStatus.COMPLETE
             desk.store.startup_end(campaign_id, startup, attempt, _joined(end, handle.stop()))
-    return measured
+    return _brief(end.message)
+
+
+def _brief(message: str) -> str:
+    """One line of what may end with a server's log: its first, and the last of the log, which most often says why."""
+    first, *log = message.splitlines() or [""]
+    return f"{first.rstrip('.:')}: {log[-1].strip()}" if log else first.rstrip(".")
 
 
 def _joined(measured: StartupEnd, stopped: StartupEnd) -> StartupEnd:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from campaigns.errors import ServerFailed
+from campaigns.errors import CannotExecute, ServerFailed
 from campaigns.records import Process
 from orchestrator import reaper
 
@@ -61,7 +61,8 @@ class ServerTree:
     """Starts on construction; `stop` may be called any number of times and from another thread.
 
     `keep_fds` (the lease's locks) are held by the reaper, not by the server, until the last process is gone. Standard
-    output and error go to `log_path`. Raises ServerFailed when the command cannot be executed.
+    output and error go to `log_path`. Raises ServerFailed where nothing starts, CannotExecute where it is the command's
+    fault.
     """
 
     def __init__(
@@ -119,11 +120,11 @@ class ServerTree:
             self._listen(0.2)
         if not self._start:
             self.stop()
-            raise ServerFailed(
-                f"The server could not be started: {self._failure}."
-                if self._failure
-                else f"The server's reaper did not start; see {self._log_path}."
-            )
+            if self._failure:
+                raise CannotExecute(
+                    f"The server could not be started: {self._failure}; name a command that can be executed."
+                )
+            raise ServerFailed(f"The server's reaper did not start; see {self._log_path}.")
         reaper_pid, pid, ticks = (int(self._start[name]) for name in ("reaper", "pid", "start_ticks"))
         self._seen[pid] = Process(pid, ticks, "server")
         return reaper_pid, pid

@@ -87,8 +87,8 @@ def check_machines(plan: CampaignPlan, listed: Listing, archs: Mapping[str, froz
         if device not in archs:
             raise NoDevice(
                 f"arm {arm.name}: its server is told --device {device}, and lease.inventory={plan.lease.inventory} "
-                "finds none here: run it where there is one (campaign doctor says what is missing), join such a host with "
-                "lease.ray_address, or take server=embedded, which runs on the CPU"
+                "finds none here: run it where there is one (campaign doctor says what is missing), join such a host "
+                "with lease.ray_address, or take server=embedded, which runs on the CPU"
             )
 
 

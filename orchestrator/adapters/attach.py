@@ -19,6 +19,7 @@ _RESETS = ("/reset_prefix_cache", "/flush_cache")  # vLLM in developer mode; SGL
 
 class AttachedServer(CommandServer):
     name = "attach"
+    unscheduled = "campaign.mode=aa with arm@campaign.control=default and arm@campaign.candidate=default"
 
     def __init__(self) -> None:
         self._resets: dict[str, str] = {}  # base URL to the route that works, empty when none does

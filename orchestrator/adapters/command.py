@@ -9,9 +9,12 @@ many steps there were; they count for the whole server, which here answers nobod
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from campaigns.errors import UsageError
+from campaigns.nearest import alike
 from campaigns.plan import Arm, ServerPlan
 from orchestrator.adapters.control import ask_metrics
 from orchestrator.adapters.face import Launch
@@ -26,16 +29,20 @@ _COUNTERS = {
     "speculation/drafted": "vllm:spec_decode_num_draft_tokens_total",
     "speculation/accepted": "vllm:spec_decode_num_accepted_tokens_total",
 }
+_FILLED = ("port", "model", "workdir")
+_BRACED = re.compile(r"(?<![${])\{(\w+)\}(?!\})")
 
 
 class CommandServer(OpenAIServer):
     name = "command"
+    unscheduled = "arm@campaign.control=default and arm@campaign.candidate=default, or arms of env and args"
 
     def launch(self, plan: ServerPlan, arms: tuple[Arm, ...], port: int, workdir: Path) -> Launch | None:
         if not plan.command:
             raise UsageError(
                 "server.command is empty: give the command line as a list, with {port} where the port goes"
             )
+        _check_template((*plan.command, *plan.args, *(word for arm in arms for word in arm.args)), plan)
         arm = self.one_arm(arms)
         words = [_filled(word, plan, port, workdir) for word in (*plan.command, *plan.args, *arm.args)]
         return Launch(tuple(words), {**dict(plan.env), **dict(arm.env)})
@@ -50,7 +57,7 @@ class CommandServer(OpenAIServer):
             if arm.schedules:
                 raise UsageError(
                     f"arm {arm.name} names schedules, and server.adapter={self.name} has none to choose: take "
-                    "arm@campaign.control=default and arm@campaign.candidate=default, or arms of env and args"
+                    f"{self.unscheduled}"
                 )
             if (arm.env, arm.args) != (arms[0].env, arms[0].args):
                 raise UsageError(
@@ -58,6 +65,22 @@ class CommandServer(OpenAIServer):
                     "use startup=co_resident or startup=sequential"
                 )
         return arms[0]
+
+
+def _check_template(words: Sequence[str], plan: ServerPlan) -> None:
+    """What would start a server that nobody can ask. Other braces are the command's own, JSON or a template."""
+    for word in words:
+        for name in _BRACED.findall(word):
+            if name not in _FILLED and (meant := alike(name.lower(), _FILLED)):
+                raise UsageError(
+                    f"server.command: nothing is filled in for {{{name}}} in {word}; did you mean {{{meant}}}?"
+                )
+    text = " ".join(words)
+    if "{port}" not in text:
+        command = " ".join(plan.command)
+        raise UsageError(f"server.command={command}: no {{port}} in it; write it where the server takes its port")
+    if "{model}" in text and not plan.model:
+        raise UsageError("server.model is empty and server.command wants {model}: name the model, as server.model=…")
 
 
 def _filled(word: str, plan: ServerPlan, port: int, workdir: Path) -> str:

@@ -255,15 +255,15 @@ def test_command_is_filled_and_arms_are_laid_over_it(tmp_path: Path) -> None:
 
 
 def test_model_that_is_a_folder_becomes_absolute(tmp_path: Path) -> None:
-    plan = ServerPlan("command", model="conf", command=("serve", "{model}"))
+    plan = ServerPlan("command", model="conf", command=("serve", "{model}", "{port}"))
     launch = open_adapter("command").launch(plan, (PLAIN,), 81, tmp_path)
     assert launch is not None
-    assert launch.argv == ("serve", str(ROOT / "conf"))
+    assert launch.argv == ("serve", str(ROOT / "conf"), "81")
 
 
 @pytest.mark.parametrize("name", ["command", "dflash2"])
 def test_arms_that_one_server_cannot_be(name: str, tmp_path: Path) -> None:
-    plan = ServerPlan(name, model="conf", command=("serve",))
+    plan = ServerPlan(name, model="conf", command=("serve", "{port}"))
     arms = (PLAIN, Arm("other", args=("--fast",)))
     with pytest.raises(UsageError, match="startup=co_resident or startup=sequential"):
         open_adapter(name).launch(plan, arms, 81, tmp_path)
@@ -272,7 +272,7 @@ def test_arms_that_one_server_cannot_be(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["command", "attach"])
 def test_schedules_mean_nothing_to_a_foreign_server(name: str, tmp_path: Path) -> None:
-    plan = ServerPlan(name, command=("serve",), base_url="http://127.0.0.1:1")
+    plan = ServerPlan(name, command=("serve", "{port}"), base_url="http://127.0.0.1:1")
     with pytest.raises(UsageError, match=f"arm fast names schedules, and server.adapter={name} has none"):
         open_adapter(name).launch(plan, (Arm("fast", schedules=(("projection", "tile"),)),), 81, tmp_path)
 

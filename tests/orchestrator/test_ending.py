@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from campaigns.errors import Exit
+from campaigns.errors import CannotExecute, Exit, ServerFailed
 from campaigns.plan import Block, Role, Step
 from campaigns.records import CampaignStatus, StartupEnd, StartupStatus
 from orchestrator.cli import main
@@ -118,6 +118,32 @@ def test_a_stop_that_nobody_lived_to_see_does_not_hold_the_next_life(place: Plac
     assert place.run() == Exit.INTERRUPTED
     assert place.campaign("resume", "last") == Exit.COMPLETE
     assert place.standing() == (CampaignStatus.COMPLETE, 4, 1)
+
+
+def test_a_startup_that_died_says_why_and_a_command_that_is_none_is_not_tried_again(
+    place: Place, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[type[ServerFailed]] = []
+
+    def dies(kind: type[ServerFailed]) -> Callable[[], object]:
+        def happens() -> None:
+            tried.append(kind)
+            place.happens = happens
+            raise kind(
+                "The server exited with code 2; see x.log. Its log ends:\nusage: x\nx: error: no such flag --fast"
+            )
+
+        return happens
+
+    place.happens = dies(ServerFailed)
+    assert place.run() == Exit.WORLD
+    why = (
+        "in the last one because: The server exited with code 2; see x.log. Its log ends: x: error: no such flag --fast"
+    )
+    assert f"startup 1 died in 2 attempts, {why}; the servers' logs are in" in capfd.readouterr().err
+    place.happens = dies(CannotExecute)
+    assert place.run() == Exit.WORLD
+    assert tried == [ServerFailed, ServerFailed, CannotExecute]
 
 
 def test_a_sweep_ends_with_the_campaign_that_was_ended(place: Place) -> None:

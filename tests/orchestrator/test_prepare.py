@@ -18,7 +18,8 @@ from orchestrator.identity import CONF
 from orchestrator.prepare import Prepared, prepare, prepare_again
 
 ARMS = ("arm@campaign.control=default", "arm@campaign.candidate=default")
-ATTACH = ("server=attach", "campaign.mode=aa", *ARMS)
+AA = ("campaign.mode=aa", *ARMS)
+ATTACH = ("server=attach", *AA)
 
 
 def composed(*overrides: str) -> Any:
@@ -113,6 +114,11 @@ def test_a_server_on_cuda_is_refused_where_nothing_but_the_cpu_can_be_leased(mon
     [
         (("server.adapter=foo",), "server.adapter=foo: use one of dflash2, command, attach"),
         (("server=command", "server.command=[]"), "server.command is empty"),
+        (("server=command", "server.command=[x,'--port=8000']", *AA), r"x --port=8000: no \{port\} in it"),
+        (("server=command", "server.command=[x,'{prot}','{port}']", *AA),
+         r"nothing is filled in for \{prot\} in \{prot\}; did you mean \{port\}\?"),
+        (("server=vllm",), "server.model is empty and server.command wants"),
+        (("server=attach", "server.base_url='http://a:1'"), "has none to choose: take campaign.mode=aa with arm@"),
         (("server=vllm", "server.model=x"), "arm torch-plain names schedules, and server.adapter=command has none"),
         ((*ATTACH, "server.base_url=''"), "server.base_url is empty"),
         ((*ATTACH, "server.base_url=localhost:8000"), "server.base_url=localhost:8000: write http"),

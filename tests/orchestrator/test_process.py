@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from campaigns.errors import ServerFailed
+from campaigns.errors import CannotExecute, ServerFailed
 from campaigns.records import Process
 from orchestrator import reaper
 from orchestrator.process import TREE_MARK, ServerTree, alive, identify
@@ -170,7 +170,7 @@ def test_the_server_gets_default_signals_and_its_own_session(start: Callable[...
 
 def test_failures_to_start_are_sentences(start: Callable[..., ServerTree], tmp_path: Path) -> None:
     before = num_descriptors()
-    with pytest.raises(ServerFailed, match=r"could not be started: no-such-server: .*No such file"):
+    with pytest.raises(CannotExecute, match=r"could not be started: no-such-server: .*No such file"):
         start("no-such-server")
     with pytest.raises(ServerFailed, match="could not be started in"):
         ServerTree(["true"], {}, tmp_path / "nowhere", tmp_path / "log")
