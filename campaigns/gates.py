@@ -114,7 +114,7 @@ def by_probe(gate: Gate, evidence: Evidence) -> Entry:
     if not ours:
         others = len(named)
         wanted = f"import {gate.probe} probes"
-        note = f"{wanted} of this library: {others} are of another" if others else wanted
+        note = f"{wanted} of this library; not counted: {others} of another" if others else wanted
         return Entry(gate, GateStatus.OPEN, missing=note)
     newest = {check_of(probe): probe for probe in sorted(ours, key=lambda probe: probe.utc)}
     counts = {status: sum(p.status == status for p in newest.values()) for status in GateStatus}
@@ -249,7 +249,7 @@ def _by_campaign(
     family = measured[-1].family
     ours = [examine(gate, result) for result in fitting if result.family == family]
     if not ours:
-        return Entry(gate, GateStatus.OPEN, missing=f"{wanted}: {len(fitting)} are of another build or host")
+        return Entry(gate, GateStatus.OPEN, missing=f"{wanted}; not counted: {len(fitting)} of another build or host")
     for status in (GateStatus.FAILED, GateStatus.PASSED):
         hit = [finding for finding in ours if finding.status is status]
         if hit:

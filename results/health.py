@@ -45,11 +45,10 @@ def _differing(reader: Reader, answers: pd.DataFrame) -> str:
     first = answers.iloc[0]
     others = answers[answers.token_sha256 != first.token_sha256]
     index, ids = divergence(*(reader.token_ids(int(row.request_id)) for row in (first, others.iloc[0])))
-    startups = ", ".join(str(startup + 1) for startup in sorted({int(s) for s in others.startup}))
+    numbers = [str(startup + 1) for startup in sorted({int(s) for s in others.startup})]
+    startups = f"startup {numbers[0]} differs" if len(numbers) == 1 else f"startups {', '.join(numbers)} differ"
     where = "" if ids is None else f", at token {index}: {ids[0]} became {ids[1]}"
-    return (
-        f"{first.fixture}, seed {first.seed}: startups {startups} differ from startup {int(first.startup) + 1}{where}"
-    )
+    return f"{first.fixture}, seed {first.seed}: {startups} from startup {int(first.startup) + 1}{where}"
 
 
 def told_once(failures: Sequence[Failure]) -> list[Failure]:

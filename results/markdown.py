@@ -92,8 +92,8 @@ def _flags(summary: Summary) -> list[str]:
     lines = [f"{flag}: {counted(count, 'request')} (kept)" for flag, count in sorted(summary.flags.items())]
     far = [f"{g.id}: {counted(g.n_outliers, 'outlying pair')} (kept)" for g in summary.groups if g.n_outliers]
     unequal = [
-        f"{group.id}: {group.n_unequal_rounds} pairs whose arms took different numbers of rounds: their effect is that "
-        "of the decode time, and times of single rounds do not compare the arms"
+        f"{group.id}: {counted(group.n_unequal_rounds, 'pair')} whose arms took different numbers of rounds: their "
+        "effect is that of the decode time, and times of single rounds do not compare the arms"
         for group in summary.groups
         if group.n_unequal_rounds
     ]

@@ -20,7 +20,7 @@ from campaigns.gates import Curve, curve_faults
 from campaigns.plan import Mode
 from campaigns.records import Campaign, CampaignStatus, Exactness, Failure
 from campaigns.statistics import PairEffect, holm, mismatch_bound
-from campaigns.verdicts import Context, Evidence, Judgement, Verdict, judge
+from campaigns.verdicts import Context, Evidence, Judgement, Verdict, counted, judge
 from results import frames
 from results.floors import aa_medians
 from results.groups import Group, Setting, build, context_length, excluded, group_effects, grouped
@@ -210,7 +210,7 @@ def _superseded(requests: pd.DataFrame) -> tuple[str, ...]:
     old = requests[requests.superseded]
     blocks = Counter(zip(old.startup, old.fixture, old.seed, old.block_attempt, strict=True))
     return tuple(
-        f"startup {startup + 1}, {fixture}, seed {seed}, attempt {attempt}: {count} requests"
+        f"startup {startup + 1}, {fixture}, seed {seed}, attempt {attempt}: {counted(count, 'request')}"
         for (startup, fixture, seed, attempt), count in blocks.items()
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
+from campaigns.verdicts import counted
 from orchestrator.commands.options import campaign_argument, store_option
 
 
@@ -86,6 +87,8 @@ def run_verify(options: argparse.Namespace) -> int:
         for finding in verify(reader, campaign_id, tally):
             found += 1
             print(f"{finding.row}: {finding.what}")
-    verdict = "every hash and summary holds" if not found else f"{found} findings: the rows above were changed"
+    verdict = (
+        "every hash and summary holds" if not found else f"{counted(found, 'finding')}: the rows above were changed"
+    )
     print(f"campaign {campaign_id}: {tally.rows} rows and {tally.rounds} rounds, {verdict}")
     return int(Exit.IDENTITY if found else Exit.COMPLETE)

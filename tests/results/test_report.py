@@ -149,7 +149,7 @@ def test_nothing_that_happened_is_hidden(eventful):
         "startup 3, release1k, seed 20260925, repeat 3: token 0, control",
         "server-died: the server died during a request: exit code -9",
         "throttle: power cap for 40 s",
-        "candidate, release1k, seed 20260925: startups 3 differ from startup 1, at token 0: 21077 became 47908",
+        "candidate, release1k, seed 20260925: startup 3 differs from startup 1, at token 0: 21077 became 47908",
         "K = 5 is odd",
         "no comparable A/A campaign",
         "imbalance",
