@@ -64,11 +64,20 @@ def resume(store_path: Path, campaign_id: str, *, strict: bool) -> Exit:
     if changed:
         raise IdentityMismatch(
             f"campaign {campaign.campaign_id} cannot be resumed: {', '.join(changed)} changed since it began; "
-            "restore them, or start a new campaign"
+            f"{_as_it_began(campaign)}, or start a new campaign"
         )
     with Store.open(store_path) as store:
         pin_prompts(store, prepared)
         return _drive(store, campaign, prepared)
+
+
+def _as_it_began(campaign: Campaign) -> str:
+    """The remedy: a hash does not tell which files changed, the commit tells which there were."""
+    git = campaign.provenance.get("git") or {}
+    if not git.get("git_commit"):
+        return "bring back the code, checkpoint and host that it began with"
+    edited = " with the edits that were not committed" if git.get("dirty_diff_sha256") else ""
+    return f"check out the commit it began with ({git['git_commit'][:12]}{edited}), on the host it began on"
 
 
 def outputs_folder(store_path: Path, campaign_id: str) -> Path:

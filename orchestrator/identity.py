@@ -20,7 +20,7 @@ from campaigns.errors import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
-CONTROL_PLANE = ("campaigns", "results", "orchestrator", "conf")
+CONTROL_PLANE = ("campaigns", "results", "orchestrator")  # not conf/: a campaign keeps its configuration
 DATA_PLANE = ("runtime", "kernels")
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -133,12 +133,12 @@ _COMPARED = ("source_sha256", "weights_sha256", "draft_weights_sha256", "tokeniz
 
 
 def mismatches(expected: Mapping[str, str], live: Mapping[str, Any]) -> list[str]:
-    """Differences between what lies on disk and what the live server says of itself, one phrase each.
+    """Differences between what was prepared and what the live server says of itself, one phrase each.
 
     A server that says nothing is not contradicted; the report tells that it was silent.
     """
     return [
-        f"{name} is {live[name]} in the server and {expected[name]} on disk"
+        f"{name} was {expected[name]} when the campaign was prepared and is {live[name]} in the server"
         for name in _COMPARED
         if expected.get(name) and live.get(name) and live[name] != expected[name]
     ]

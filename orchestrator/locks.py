@@ -3,9 +3,9 @@
 Two for each device: a campaign *claims* its devices from its first startup to its last, and each startup *leases* them
 while it uses them. A lock is flock(2) on an open descriptor: it lasts until the last copy of that descriptor is closed,
 and the reaper of a server holds one of the lease. So a lock is never removed by hand and never unlocked explicitly.
-Beside the locks lies a mark: why the device was not clean when its last lease ended. Files are emptied rather than
-deleted, because in a sticky folder only its owner may delete a file; and files of others are opened without O_CREAT,
-which Linux forbids there (fs.protected_regular).
+Beside the locks lies a mark: why the device was not clean when its last lease ended. No file is ever deleted, because
+in a sticky folder only its owner may do that: a free lock still names its last holder, and a cleared mark holds an
+empty object. Files of others are opened without O_CREAT, which Linux forbids there (fs.protected_regular).
 
 Knows nothing of what a device is.
 """

@@ -109,6 +109,21 @@ def test_a_stop_ends_with_130_says_so_everywhere_and_resume_goes_on(
     assert place.standing() == (CampaignStatus.COMPLETE, 4, 1)
 
 
+def test_what_changed_in_between_is_refused_with_the_commit_to_go_back_to(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for dirty, said in (("", "(0123456789ab)"), ("ef", "(0123456789ab with the edits that were not committed)")):
+        git = {"git_commit": "0123456789abcdef", "dirty_diff_sha256": dirty}
+        with monkeypatch.context() as patched:
+            patched.setattr("orchestrator.identity.git_state", lambda git=git: git)
+            place.happens = lambda: place.campaign("stop", "last")
+            assert place.run() == Exit.INTERRUPTED
+            patched.setattr("orchestrator.identity.CONTROL_PLANE", ("results",))
+            assert place.campaign("resume", "last") == Exit.IDENTITY
+        told = f"control_plane_sha256 changed since it began; check out the commit it began with {said}, on the host"
+        assert told in capfd.readouterr().err
+
+
 def test_a_stop_that_nobody_lived_to_see_does_not_hold_the_next_life(place: Place) -> None:
     def killed() -> None:
         place.campaign("stop", "last")

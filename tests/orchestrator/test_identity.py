@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from campaigns.errors import UsageError
-from orchestrator.identity import changes, checkpoint_hashes, file_sha256, mismatches, tree_sha256
+from orchestrator.identity import CONTROL_PLANE, changes, checkpoint_hashes, file_sha256, mismatches, tree_sha256
 
 
 def tree(root: Path) -> None:
@@ -35,6 +35,17 @@ def test_byte_code_and_hidden_files_do_not_count_and_everything_else_does(tmp_pa
     assert tree_sha256(tmp_path, ["pkg"]) == before
     (tmp_path / "pkg/kernel.cu").write_text("x")
     assert tree_sha256(tmp_path, ["pkg"]) != before
+
+
+def test_the_control_plane_is_code_and_no_configuration(tmp_path: Path) -> None:
+    """A campaign keeps its own configuration, so that a file more in conf/ leaves it resumable."""
+    (tmp_path / "orchestrator").mkdir()
+    (tmp_path / "conf/arm").mkdir(parents=True)
+    before = tree_sha256(tmp_path, CONTROL_PLANE)
+    (tmp_path / "conf/arm/mine.yaml").write_text("name: mine")
+    assert tree_sha256(tmp_path, CONTROL_PLANE) == before
+    (tmp_path / "orchestrator/a.py").write_text("a")
+    assert tree_sha256(tmp_path, CONTROL_PLANE) != before
 
 
 def test_the_cache_notices_a_changed_file(tmp_path: Path) -> None:
@@ -64,7 +75,7 @@ def test_declared_weights_are_hashed_as_their_declaration(tmp_path: Path) -> Non
 def test_both_values_are_shown_and_silence_is_no_contradiction() -> None:
     expected = {"weights_sha256": "aa", "source_sha256": "cc"}
     assert mismatches(expected, {"weights_sha256": "bb", "source_sha256": "cc"}) == [
-        "weights_sha256 is bb in the server and aa on disk"
+        "weights_sha256 was aa when the campaign was prepared and is bb in the server"
     ]
     assert mismatches(expected, {}) == []
 
