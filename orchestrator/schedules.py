@@ -93,7 +93,9 @@ def check_machines(plan: CampaignPlan, listed: Listing, archs: Mapping[str, froz
 
 
 def _device_of(plan: CampaignPlan, arm: Arm) -> str:
-    return flag_value((*plan.server.args, *arm.args), "--device") or _DEVICE
+    """`cuda` of `--device cuda:1`."""
+    told = flag_value((*plan.server.args, *arm.args), "--device") or _DEVICE
+    return told.partition(":")[0]
 
 
 def build(plan: CampaignPlan, listed: Listing) -> dict[str, str]:

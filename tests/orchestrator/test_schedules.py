@@ -70,6 +70,7 @@ def test_schedules_of_the_servers_own_device_pass() -> None:
     schedules.check_machines(plan(("attention", "avx"), ("projection", "tiles")), LISTED, HERE)
     schedules.check_machines(plan(("attention", "grouped"), args=("--device", "cuda")), LISTED, HERE)
     schedules.check_machines(plan(("attention", "gathered"), args=("--device", "cuda")), LISTED, {})
+    schedules.check_machines(plan(("attention", "grouped"), args=("--device", "cuda:0")), LISTED, HERE)
 
 
 def test_a_schedule_of_another_architecture_is_refused_where_that_is_known() -> None:
