@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels import toolkit
+from kernels.command_line import Parser
 from kernels.registry import KernelError
 
 CSRC = Path(__file__).parent / "csrc"
@@ -195,11 +196,11 @@ def ensure(spec: BuildSpec, arch: str, root: Path = ROOT) -> str:
 
 
 def verify(spec: BuildSpec, arch: str, root: Path = ROOT) -> str:
-    """Build again elsewhere and compare hashes: 'reproduced', or what differs."""
+    """Build again elsewhere and compare hashes: 'reproduced', or what is wrong."""
     with locked(spec, arch, root):
         manifest = read_manifest(spec, arch, root)
         if manifest is None or not library_path(spec, arch, root).is_file():
-            return "missing"
+            return f"missing: build it first, with python -m kernels.build {spec.operator}/{spec.schedule}"
         if sha256_file(library_path(spec, arch, root)) != manifest.get("library_sha256"):
             return "altered after it was built"
     with tempfile.TemporaryDirectory(prefix="kernels-verify-") as name:
@@ -247,7 +248,7 @@ def outcome(spec: BuildSpec, arch: str, options: argparse.Namespace) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m kernels.build", description="Build native schedules.")
+    parser = Parser(prog="python -m kernels.build", description="Build native schedules.")
     parser.add_argument("names", nargs="*", help="operator or operator/schedule; all without names")
     parser.add_argument("--arch", help="only this architecture, e.g. x86-64-v3 or sm_90a")
     parser.add_argument("--verify", action="store_true", help="build again elsewhere and compare the hashes")

@@ -29,6 +29,7 @@ import torch
 from kernels import bench, checks, hammer, sanitizer
 from kernels.cases import cases_of, hammered_of, sanitized_of
 from kernels.cases.trial import Case
+from kernels.command_line import Parser
 from kernels.crew import Crew
 from kernels.library import prepare
 from kernels.operators import OPERATORS, operator
@@ -53,6 +54,18 @@ def lines_of(subject: Subject, gate: str, case: Case, launches: int) -> Iterator
 
 def chosen(cases: Sequence[Case], text: str) -> list[Case]:
     return [case for case in cases if text in case.id]
+
+
+def unmatched(subjects: Sequence[Subject], text: str) -> str:
+    """Why `--cases TEXT` chooses nothing; empty where it chooses something."""
+    found = [
+        case.id
+        for op, device in dict.fromkeys((subject.op, subject.device) for subject in subjects)
+        for case in (*cases_of(op, device), *hammered_of(op), *sanitized_of(op))
+    ]
+    if not found or any(text in case_id for case_id in found):
+        return ""
+    return f"no problem's id contains {text}; there are {', '.join(dict.fromkeys(found[:8]))}, …"
 
 
 def check_lines(subject: Subject, options: argparse.Namespace) -> Iterator[Line]:
@@ -167,7 +180,7 @@ def subject_of(op: Op, schedule: Schedule, device: str) -> Subject:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m kernels.gate", description="Check schedules before they count.")
+    parser = Parser(prog="python -m kernels.gate", description="Check schedules before they count.")
     parser.add_argument("names", nargs="*", help="operator or operator/schedule")
     parser.add_argument("--all", action="store_true", help="every schedule of this device but the defaults")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
@@ -197,6 +210,9 @@ def main(arguments: list[str] | None = None) -> int:
     except KernelError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, (UnknownOperator, UnknownSchedule)) else 1
+    if told := unmatched(subjects, options.cases):
+        print(f"--cases {options.cases}: {told}", file=sys.stderr)
+        return 2
     with options.out.open("x") if options.out else nullcontext(sys.stdout) as out:
         sheet = Sheet(out)
         check_all(subjects, options, sheet)

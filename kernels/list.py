@@ -8,12 +8,12 @@ schedule runs, null for everywhere; `cpu` is this machine's own architecture.
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import asdict
 from typing import Any
 
 from kernels.build import library_path
+from kernels.command_line import Parser
 from kernels.machine import cpu_arch
 from kernels.operators import OPERATORS
 from kernels.registry import Bitwise, Op, Schedule
@@ -79,7 +79,7 @@ def place(machine: dict[str, Any] | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m kernels.list", description="List operators and their schedules.")
+    parser = Parser(prog="python -m kernels.list", description="List operators and their schedules.")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     listing = describe()
     print(json.dumps(listing, indent=2) if parser.parse_args().json else "\n".join(lines(listing)))

@@ -283,6 +283,11 @@ def _check_arms(plan: CampaignPlan) -> None:
             f"campaign.control={one.name} and campaign.candidate={other.name} do the same: "
             "choose another arm, or campaign.mode=aa to measure the noise floor"
         )
+    if one.name == other.name and not same:
+        raise UsageError(
+            f"campaign.control and campaign.candidate are both called {one.name} and differ: give one another name, as "
+            "campaign.candidate.name=…"
+        )
     if plan.mode is Mode.AA and not same:
         raise UsageError(f"campaign.mode=aa needs equal arms, and {one.name} differs from {other.name}")
     if plan.startup_mode is StartupMode.SWITCH and (one.env or one.args or other.env or other.args):

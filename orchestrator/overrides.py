@@ -109,6 +109,9 @@ def _check_key(word: str, override: Override) -> None:
     path = override.key_or_group
     if kind_of(path) is None:
         raise UsageError(f"{word}: there is no key {path}; {meant(path, groups())}")
+    group = next((name for name in groups() if name.partition("@")[2] == path), "")
+    if group and (choices := _choices(override)) and choices[0] in options()[group.partition("@")[0]]:
+        raise UsageError(f"{word}: a group is chosen by its own name; did you mean {group}={choices[0]}?")
     if override.is_delete() and path in paths():
         raise UsageError(f"{word}: a key cannot be left out; give it another value, as {path}=…")
 
@@ -126,7 +129,8 @@ def sentence(error: BaseException, words: Sequence[str]) -> str:
     if file := re.match(r"In '(.+?)': \w+ raised while composing config:; ", said):
         return _of_file(CONF / f"{file[1]}.yaml", key, said[file.end() :])
     path = key.partition("[")[0]
-    told = next((word for word in words if f"{path}.".startswith(f"{word.lstrip('+').partition('=')[0]}.")), "")
+    above = [word for word in words if f"{path}.".startswith(f"{word.lstrip('+').partition('=')[0]}.")]
+    told = max(above, key=lambda word: len(word.lstrip("+").partition("=")[0]), default="")
     if unknown := _UNKNOWN_KEY.fullmatch(said):
         return f"{told or key}: {unknown[2]} has no key {unknown[1]}; {nearest(unknown[1], keys_of(unknown[2]))}"
     if said.endswith("is not in struct"):

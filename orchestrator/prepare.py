@@ -220,6 +220,6 @@ def budget_from_server(fixture: Fixture, num_prompt_tokens: int | None, capacity
     if fixture.max_tokens is None:
         raise UsageError(
             f"fixture {fixture.id}: the server has no /tokenize and no tokenizer files are known, so its budget cannot "
-            "be counted; give the fixture a max_tokens"
+            "be counted; give the fixture a max_tokens, or all of them one with campaign.max_tokens"
         )
     return fixture.max_tokens

@@ -118,6 +118,8 @@ def _check_common(body: fields.Body, card: ModelCard) -> None:
 def _prompt_ids(prompt: Any, card: ModelCard) -> tuple[int, ...]:
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
+    if isinstance(prompt, list) and len(prompt) > 1 and all(isinstance(each, str | list) for each in prompt):
+        raise bad("prompt holds several prompts, and batches are not supported: send one request for each", "prompt")
     if isinstance(prompt, str):
         fields.require_unicode(prompt, "prompt")
         return tuple(card.tokenizer.encode(prompt))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import uvicorn
 
+from kernels.command_line import Parser
 from runtime.engine_client import EngineClient
 from runtime.http_app import Limits, build_app
 from runtime.service import Service
@@ -65,7 +66,7 @@ class ServerOptions:
 
 
 def parse_options(arguments: list[str] | None = None) -> ServerOptions:
-    parser = argparse.ArgumentParser(prog="python -m runtime.server", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="python -m runtime.server", description=__doc__, allow_abbrev=False)
     parser.add_argument("--model", type=Path, required=True, help="folder in Hugging Face layout, drafter/ inside")
     parser.add_argument("--port", type=_port, required=True, help="0 lets the system choose, and says which")
     parser.add_argument("--host", default="127.0.0.1")

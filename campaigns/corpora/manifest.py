@@ -133,6 +133,8 @@ def _parse(path: Path, data: bytes) -> Corpus:
             raise UsageError(f"{path}: format {header.get('format')!r} is not {FORMAT}; freeze the corpus again")
         corpus = Corpus(header, tuple(Case.from_json(row) for row in rows))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        if FORMAT.encode() not in data.partition(b"\n")[0]:
+            raise UsageError(f"{path}: no frozen corpus; name one that `campaign corpus freeze` wrote") from error
         raise IdentityMismatch(f"{path}: no intact frozen corpus ({error}); freeze it again") from error
     found = hashlib.sha256(data).hexdigest()
     if found != corpus.sha256 or path.stem != found:  # only its name says what the header and the list of cases were

@@ -110,7 +110,7 @@ def run_promote(options: argparse.Namespace) -> int:
 
 def add_probe_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("probe", help="checks of kernels and audits")
-    actions = parser.add_subparsers(metavar="import", required=True, parser_class=type(parser))
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=type(parser))
     importing = actions.add_parser("import", help="store JSON lines of kernel gates and audits as probes")
     importing.add_argument("file", type=Path, metavar="FILE", help="what kernels.gate or runtime.audit wrote")
     importing.add_argument("--subject", default="", metavar="SCHEDULE-OR-ARM", help="for lines that name none")

@@ -10,19 +10,25 @@ from campaigns.errors import Exit, UsageError
 from orchestrator.commands.options import positive, store_option
 from results.place import DEFAULT
 
+_HALF_WIDTH = 0.5  # %
+
 
 def add_plan_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("plan", help="what a campaign would run, or needs for a wanted precision")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for run; nothing is started")
     parser.add_argument("--from", dest="source", metavar="ID", help="propose startups and pairs from this campaign")
-    half = "wanted half width of the effect's interval, with --from (default: %(default)s)"
-    parser.add_argument("--half-width", type=positive(float), default=0.5, metavar="PERCENT", help=half)
+    half = f"wanted half width of the effect's interval, with --from (default: {_HALF_WIDTH})"
+    parser.add_argument("--half-width", type=positive(float), metavar="PERCENT", help=half)
     store_option(parser)
     parser.set_defaults(run=run_plan)
 
 
 def run_plan(options: argparse.Namespace) -> int:
     if options.source is None:
+        if options.half_width is not None:
+            raise UsageError(
+                f"--half-width {options.half_width:g} says how precise a campaign with --from ID should be: name one"
+            )
         from orchestrator.launch import composed
         from orchestrator.outlook import outlook
         from orchestrator.overrides import store_override
@@ -40,6 +46,6 @@ def _propose(options: argparse.Namespace) -> int:
     from results.reader import Reader
 
     with Reader.open(options.store) as reader:
-        wanted = math.log1p(options.half_width / 100)
+        wanted = math.log1p((options.half_width or _HALF_WIDTH) / 100)
         print(forecast(reader, reader.resolve(options.source), wanted), end="")
     return int(Exit.COMPLETE)

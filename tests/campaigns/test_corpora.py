@@ -225,6 +225,11 @@ def test_every_change_of_a_frozen_file_is_noticed(tmp_path: Path) -> None:
             manifest.read(path)
         with pytest.raises(IdentityMismatch):
             manifest.read(told)
+    other = tmp_path / "README.md"
+    for text in (b"# words\n", b"", b"[1]\n"):
+        other.write_bytes(text)
+        with pytest.raises(UsageError, match="no frozen corpus; name one that"):
+            manifest.read(other)
     path.write_bytes(content)
     for what in ("case left out", "header"):
         (tmp_path / "renamed.jsonl").write_bytes(changes[what])

@@ -124,7 +124,10 @@ def test_a_manifest_that_is_no_object_is_none(csrc, tmp_path, text):
     build.manifest_path(spec("scrawl"), ARCH, tmp_path).write_bytes(text)
     with pytest.raises(MissingLibrary, match=r"toy_scrawl\.so has no manifest"):
         load(spec("scrawl"), ARCH, tmp_path)
-    assert build.verify(spec("scrawl"), ARCH, tmp_path) == "missing"
+    assert (
+        build.verify(spec("scrawl"), ARCH, tmp_path)
+        == "missing: build it first, with python -m kernels.build toy/scrawl"
+    )
 
 
 @pytest.mark.parametrize("damage", ["truncated", "patched"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from dataclasses import replace
@@ -66,9 +67,28 @@ def test_an_exception_is_a_failed_check(scanned, tmp_path, monkeypatch):
     assert [line["message"] for line in lines] == ["RuntimeError: an illegal memory access was encountered"]
 
 
-def test_a_schedule_no_problem_reaches_is_held(scanned, tmp_path):
-    code, lines = run_gate("selection/cpu-scan", "--cases", "nothing", str(tmp_path / "lines.jsonl"))
+def test_a_schedule_no_problem_reaches_is_held(scanned, tmp_path, monkeypatch):
+    monkeypatch.setattr(gate, "cases_of", lambda op, device: ())
+    code, lines = run_gate("selection/cpu-scan", str(tmp_path / "lines.jsonl"))
     assert code == 1 and [line["status"] for line in lines] == ["held"]
+
+
+def test_a_text_that_no_problems_id_contains_is_a_usage_error_and_no_finding(scanned, tmp_path, capsys):
+    out = tmp_path / "lines.jsonl"
+    assert gate.main(["selection/cpu-scan", "--device", "cpu", "--cases", "NOPE", "--out", str(out)]) == 2
+    assert "--cases NOPE: no problem's id contains NOPE; there are r" in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "words"), [("gate", []), ("build", ["--bogus"]), ("list", ["--bogus"]), ("gate", ["--gate", "x", "a"])]
+)
+def test_a_wrong_word_gets_one_sentence_without_usage_lines(module, words, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", [module, *words])
+    with pytest.raises(SystemExit, match="2"):
+        importlib.import_module(f"kernels.{module}").main()
+    said = capsys.readouterr().err
+    assert said.startswith(f"python -m kernels.{module}: ") and said.count("\n") == 1
 
 
 def test_never_overwrites(tmp_path, capsys):

@@ -91,7 +91,7 @@ def test_server_without_tokenize_needs_a_cap(run: Run) -> None:
         text=True,
     )
     assert done.returncode == 1
-    assert "give the fixture a max_tokens" in done.stderr + done.stdout
+    assert "give the fixture a max_tokens, or all of them one with campaign.max_tokens" in done.stderr + done.stdout
 
 
 def test_attached_server_is_measured_and_left_alone(run: Run) -> None:

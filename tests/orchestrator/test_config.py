@@ -60,6 +60,7 @@ def test_the_schema_defaults_are_three_startups_six_pairs_five_warmups() -> None
         ("campaign.startups=0", "campaign.startups=0: must be at least 1"),
         ("campaign.mode=aa", "campaign.mode=aa needs equal arms"),
         ("arm@campaign.candidate=torch-plain", "do the same"),
+        ("campaign.candidate.name=torch-plain", "are both called torch-plain and differ"),
         ("startup.mode=warp", "startup.mode=warp: use one of switch, co_resident, sequential"),
         ("sampling.top_p=1.5", "sampling.top_p=1.5"),
         ("campaign.required_exactness=6", "campaign.required_exactness=6"),

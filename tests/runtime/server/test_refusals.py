@@ -27,7 +27,7 @@ BAD_BODIES = {
     "empty-prompt": (PLAIN, {"prompt": ""}, 400, "empty"),
     "id-beyond-vocabulary": (PLAIN, {"prompt": [5, 2560]}, 400, "2560"),
     "boolean-id": (PLAIN, {"prompt": [True]}, 400, "true"),
-    "two-prompts": (PLAIN, {"prompt": ["a", "b"]}, 400, "token ids"),
+    "two-prompts": (PLAIN, {"prompt": ["a", "b"]}, 400, "batches are not supported"),
     "prompt-too-long": (PLAIN, {"prompt": [5] * 1024}, 400, "1024"),
     "no-room": (PLAIN, {"prompt": [5] * 1000, "max_tokens": 100}, 400, "max_tokens=100"),
     "zero-tokens": (PLAIN, {"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
