@@ -189,9 +189,10 @@ def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Ite
 
 
 def _brief(message: str) -> str:
-    """One line of what may end with a server's log: its first, and the last of the log, which most often says why."""
+    """One line of what may end with a server's log: its first, and the log's last two, which most often say why."""
     first, *log = message.splitlines() or [""]
-    return f"{first.rstrip('.:')}: {log[-1].strip()}" if log else first.rstrip(".")
+    why = "; ".join(line.strip().rstrip(".") for line in log[-2:])
+    return f"{first.rstrip('.:')}: {why}" if log else first.rstrip(".")
 
 
 def _joined(measured: StartupEnd, stopped: StartupEnd) -> StartupEnd:
