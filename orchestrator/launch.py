@@ -67,7 +67,7 @@ def composed(overrides: Sequence[str]) -> Prepared:
 def _flags(words: Sequence[str]) -> argparse.Namespace:
     """Hydra's own parser, made to raise: left to itself it prints its usage and exits 2."""
     parser = get_args_parser()
-    parser.error = _refuse  # type: ignore[method-assign]
+    parser.error = _refuse  # type: ignore[method-assign]  # Hydra makes the parser, so it cannot be a class of ours
     found, unknown = parser.parse_known_args(list(words))
     if unknown:
         _refuse(f"unknown flag {unknown[0]}")

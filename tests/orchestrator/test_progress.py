@@ -46,7 +46,7 @@ def told(monkeypatch: pytest.MonkeyPatch, recorded: Iterable[PairKey] = ()) -> l
     for key in (key for key in pair_keys(PLAN) if key not in recorded):
         clock.now_s += PAIR_S + (START_S if key.startup != startup else 0.0)
         startup = key.startup
-        view.requests([REQUEST, REQUEST])  # type: ignore[list-item]
+        view.requests([REQUEST, REQUEST])  # type: ignore[list-item]  # only its times are read
         view.pair(Pair("c", key, 1, Exactness.DRAFT_WIDTH, None, None, 0.0, 0.0, True, ()), PLAN.startups)
         ends.append(clock.now_s)
     said = [float(seconds) for seconds in re.findall(r"about (\d+) s left", out.getvalue())]
