@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 from client_peers import Seen, Setup, aiperf, guidellm, libraries, run_library, vllm_bench
 
-from orchestrator.adapters.control import ask_json
-from orchestrator.calibration import null_server
-from orchestrator.client import Call, Client
-from orchestrator.stream import read
+from orchestrator.measuring.calibration import null_server
+from orchestrator.measuring.client import Call, Client
+from orchestrator.measuring.stream import read
+from orchestrator.servers.adapters.control import ask_json
 
 Peer = Callable[[], list[Seen]]
 Truth = dict[str, Any]

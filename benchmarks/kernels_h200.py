@@ -41,7 +41,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks import timing
-from kernels.compare import rel_l2
+from kernels.checking.compare import rel_l2
 from kernels.operators import operator
 from kernels.projection.nvfp4 import Nvfp4Weight, padded
 from kernels.registry import Op, Schedule

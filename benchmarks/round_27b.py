@@ -39,11 +39,11 @@ OPTIONS = parse() if __name__ == "__main__" else None  # before torch is loaded:
 import torch
 
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.sequence import GenerateRequest, Prefill, RoundRecord
+from runtime.models.random_model import Declaration
 from runtime.models.weights import target_shapes
-from runtime.random_model import Declaration
-from runtime.sampling import SamplingParams
-from runtime.sequence import GenerateRequest, Prefill, RoundRecord
+from runtime.speculation.sampling import SamplingParams
 
 PHASES = ("draft_ns", "verify_ns", "sample_ns", "commit_ns", "total_ns")
 

@@ -22,12 +22,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from campaigns.plan import Arm, Fixture, Sampling, ServerPlan
-from orchestrator.adapters import open_adapter
-from orchestrator.calibration import null_server
-from orchestrator.client import Call, Client
-from orchestrator.devices import open_inventory
-from orchestrator.sampler import Sampler
-from orchestrator.stream import Reply, read
+from orchestrator.hosts.devices import open_inventory
+from orchestrator.hosts.sampler import Sampler
+from orchestrator.measuring.calibration import null_server
+from orchestrator.measuring.client import Call, Client
+from orchestrator.measuring.stream import Reply, read
+from orchestrator.servers.adapters import open_adapter
 
 _SETTLE_S = 1.0
 _PROMPT = Fixture("sampler", json.dumps({"messages": [{"role": "user", "content": "What is 17 + 25?"}]}), (1,))

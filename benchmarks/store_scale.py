@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from campaigns.compare import compare
+from campaigns.judging.compare import compare
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
 from campaigns.records import CampaignStatus, Request, StartupEnd, StartupStatus
-from results.store import Store
-from results.synthetic import CREATED, Driver, Script, Trajectory
+from results.store.writer import Store
+from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
 
 DATASETS = {"gsm8k": 32, "math500": 32, "humaneval": 32, "mbpp": 32, "livecodebench": 16, "structured": 4}
 ROUNDS_PER_REQUEST = 940
@@ -116,10 +116,10 @@ def ask(path: Path, *words: str) -> tuple[float, float, float]:
 
 def inside(path: Path) -> Iterator[tuple[str, float, float]]:
     """The same questions without starting Python: what a notebook waits for."""
-    from results.history import history
-    from results.query import query
-    from results.reader import Reader
-    from results.report import render
+    from results.history.entries import history
+    from results.history.query import query
+    from results.reports.report import render
+    from results.store.reader import Reader
 
     with Reader.open(path) as reader:
         for name, question in (

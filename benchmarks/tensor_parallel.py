@@ -51,13 +51,13 @@ OPTIONS = parse() if __name__ == "__main__" else None  # before torch is loaded:
 
 import torch
 
-from runtime.audit import forced
+from runtime.audits.audit import forced
 from runtime.config import DraftConfig, TargetConfig, read_json
-from runtime.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.sequence import GenerateRequest, RoundRecord
+from runtime.models.parallel import ShardedWeights, shard_config
 from runtime.models.weights import draft_shapes, random_weights, target_shapes
-from runtime.parallel import ShardedWeights, shard_config
-from runtime.sampling import SamplingParams
-from runtime.sequence import GenerateRequest, RoundRecord
+from runtime.speculation.sampling import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]
 NANO = ROOT / "runtime/checkpoints/nano"

@@ -2,7 +2,7 @@
 
 A fingerprint is a flat mapping of names to text. Equal fingerprints may stand side by side; else the differing keys
 are shown. It holds what decides numbers (weights, code, devices, sampling, arms), not what merely identifies a run
-(paths, times, user). `orchestrator.identity` gathers the values; this module only says which of them count.
+(paths, times, user). `orchestrator.preparation.identity` gathers the values; this module only says which of them count.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Facts: what was observed, frozen when it is written and never changed.
 
-The driver makes them, `results.store` keeps them, everything else reads them. Times are integers in nanoseconds of one
+The driver makes them, `results.store.writer` keeps them, all others read them. Times are integers in nanoseconds of one
 monotonic clock on the leased host unless a name says `utc`. `None` means that the server or the machine did not say;
 it is never replaced by a guess.
 """

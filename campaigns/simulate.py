@@ -18,16 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from campaigns.judging.statistics import Interval, PairEffect, by_startup, nested_bootstrap, startup_medians, t_interval
+from campaigns.judging.verdicts import Context, Verdict, judge
 from campaigns.plan import Arm, CampaignPlan, Fixture, Order, Role, ServerPlan, blocks
-from campaigns.statistics import (
-    Interval,
-    PairEffect,
-    by_startup,
-    nested_bootstrap,
-    startup_medians,
-    t_interval,
-)
-from campaigns.verdicts import Context, Verdict, judge
 
 NORMAL, TWO_VALUED = "normal", "two-valued"
 _RESAMPLES = 999  # enough for a coverage; a report takes more

@@ -20,9 +20,9 @@ from statistics import median
 
 import torch
 
-from kernels.cases import working_sets_of
-from kernels.cases.trial import Case, Trial
-from kernels.compare import rel_l2
+from kernels.checking.cases import working_sets_of
+from kernels.checking.cases.trial import Case, Trial
+from kernels.checking.compare import rel_l2
 from kernels.operators import OPERATORS, operator
 from kernels.registry import Op, Schedule
 

@@ -2,9 +2,9 @@
 
 Four gates, one JSON line per check, each with the sha256 of the library it speaks about:
 
-    contract      bytes or bound, FP64 error, guard bytes, untouched state, graph replay    (kernels.checks)
-    hammer        thousands of launches without waiting, native CUDA only                    (kernels.hammer)
-    sanitizer     memcheck, synccheck and racecheck, native CUDA only                        (kernels.sanitizer)
+    contract      bytes or bound, FP64 error, guard bytes, untouched state, graph replay    (checking.checks)
+    hammer        thousands of launches without waiting, native CUDA only                        (checking.hammer)
+    sanitizer     memcheck, synccheck and racecheck, native CUDA only                        (checking.sanitizer)
     working-set   faster than its control over distinct layer buffers                        (kernels.bench)
 
 A check is `passed`, `failed`, or `held` where nothing could be shown. With `--jobs` the first three run in processes of
@@ -26,15 +26,17 @@ from pathlib import Path
 
 import torch
 
-from kernels import bench, checks, hammer, sanitizer
-from kernels.cases import cases_of, hammered_of, sanitized_of
-from kernels.cases.trial import Case
+from kernels import bench
+from kernels.checking import checks, hammer, sanitizer
+from kernels.checking.cases import cases_of, hammered_of, sanitized_of
+from kernels.checking.cases.trial import Case
+from kernels.checking.crew import Crew
+from kernels.checking.sheet import GATES, Line, Sheet, Subject, line_of
 from kernels.command_line import Parser
-from kernels.crew import Crew
-from kernels.library import prepare
+from kernels.errors import KernelError, UnknownOperator, UnknownSchedule
+from kernels.native.library import prepare
 from kernels.operators import OPERATORS, operator
-from kernels.registry import KernelError, Op, Schedule, UnknownOperator, UnknownSchedule
-from kernels.sheet import GATES, Line, Sheet, Subject, line_of
+from kernels.registry import Op, Schedule
 
 
 def lines_of(subject: Subject, gate: str, case: Case, launches: int) -> Iterator[Line]:
@@ -174,7 +176,7 @@ def time_all(subjects: Sequence[Subject], options: argparse.Namespace, sheet: Sh
 
 
 def subject_of(op: Op, schedule: Schedule, device: str) -> Subject:
-    library = prepare(schedule)
+    library = prepare(schedule.build)
     host = f"{platform.node()} {torch.cuda.get_device_name()}" if device == "cuda" else platform.node()
     return Subject(op, schedule, device, library.sha256 if library else "", host)
 

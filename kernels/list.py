@@ -12,12 +12,12 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from kernels.build import library_path
 from kernels.command_line import Parser
-from kernels.machine import cpu_arch
+from kernels.native.building import library_path
+from kernels.native.machine import cpu_arch
+from kernels.native.toolkit import cxx_path, nvcc_paths
 from kernels.operators import OPERATORS
 from kernels.registry import Bitwise, Op, Schedule
-from kernels.toolkit import cxx_path, nvcc_paths
 
 
 def describe_contract(contract: Any) -> dict[str, Any]:

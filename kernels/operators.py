@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kernels import attention, gated, gdn, projection, selection
-from kernels.registry import Op, UnknownOperator
+from kernels.errors import UnknownOperator
+from kernels.registry import Op
 
 OPERATORS: tuple[Op, ...] = (projection.OP, gated.OP, attention.OP, gdn.OP, selection.OP)
 

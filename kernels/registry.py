@@ -4,42 +4,18 @@ A guard sees a `Problem` (shapes, dtypes, strides, machine), never tensor values
 testable without the device, legal during graph capture, and never waits for it. A refusal is a value: the default
 schedule runs and the reason is kept. An unknown name is an error: a campaign must not measure something else.
 
-This module knows neither torch nor any operator by name.
-
-    KernelError
-      UnknownOperator     a name no operator has
-      UnknownSchedule     a name no schedule of that operator has
-      LibraryError        (kernels.library) a native library that must not be loaded
-      BuildError          (kernels.build) a native library that could not be built
+This module knows neither torch nor any operator by name, and loads no library; `kernels.routes` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
-from kernels.machine import Machine
-
-if TYPE_CHECKING:
-    from kernels.build import BuildSpec
-
-# A guard names the value that it refuses, and every length of a prompt is another value: a schedule's first reasons are
-# kept in its words, later ones as a number.
-MOST_REASONS = 8
-OTHER_REASONS = "further reasons"
-
-
-class KernelError(Exception):
-    """Root of every error this package raises."""
-
-
-class UnknownOperator(KernelError):
-    pass
-
-
-class UnknownSchedule(KernelError):
-    pass
+from kernels.errors import UnknownSchedule
+from kernels.native.machine import Machine
+from kernels.native.specification import BuildSpec
 
 
 @dataclass(frozen=True)
@@ -146,71 +122,6 @@ def select(op: Op, problem: Hashable, requested: str | None = None) -> Selection
     if refusal is None:
         return Selection(wanted, requested)
     return Selection(op.schedule(op.default), requested, ((requested, refusal),))
-
-
-@dataclass
-class Routes:
-    """Which schedule each operator takes on one rank, and how often each one ran. Owned by that rank's engine."""
-
-    rank: int = 0
-    _enabled: dict[str, str] = field(default_factory=dict)
-    _hits: dict[tuple[str, str], int] = field(default_factory=dict)
-    _refused: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
-    _selections: dict[tuple[str, Hashable], Selection] = field(default_factory=dict)
-
-    @property
-    def enabled(self) -> Mapping[str, str]:
-        """Operator to schedule, only what an arm asked for."""
-        return dict(self._enabled)
-
-    def enable(self, schedules: Mapping[str, str]) -> None:
-        """Replace the enabled schedules. Nothing changes if a name is unknown or a native library is not sound."""
-        # Imported here because the operators' own modules import this one.
-        from kernels.library import prepare
-        from kernels.operators import operator
-
-        for name, schedule in schedules.items():
-            prepare(operator(name).schedule(schedule))
-        self._enabled = dict(schedules)
-        self._selections.clear()
-
-    def selection(self, op: Op, problem: Hashable) -> Selection:
-        """The choice for `problem`, remembered until the next `enable`."""
-        key = (op.name, problem)
-        found = self._selections.get(key)
-        if found is None:
-            found = self._selections[key] = select(op, problem, self._enabled.get(op.name))
-        return found
-
-    def run(self, op: Op, problem: Hashable, *operands: Any, **options: Any) -> Any:
-        """Run `op` through the selected schedule and count one hit under the schedule that really ran."""
-        chosen = self.selection(op, problem)
-        self.count(op.name, chosen)
-        return chosen.schedule.run(*operands, **options)
-
-    def count(self, operator: str, chosen: Selection, hits: int = 1) -> None:
-        """Count `hits` runs; a graph replay calls this for what it captured."""
-        key = (operator, chosen.schedule.name)
-        self._hits[key] = self._hits.get(key, 0) + hits
-        for name, refusal in chosen.refusals:
-            reasons = self._refused.setdefault((operator, name), {})
-            reason = refusal.reason if refusal.reason in reasons or len(reasons) < MOST_REASONS else OTHER_REASONS
-            reasons[reason] = reasons.get(reason, 0) + hits
-
-    def counters(self) -> list[dict[str, Any]]:
-        """Hits since start, never reset: `[{"rank", "operator", "schedule", "hits"}]`."""
-        return [
-            {"rank": self.rank, "operator": operator, "schedule": schedule, "hits": hits}
-            for (operator, schedule), hits in sorted(self._hits.items())
-        ]
-
-    def refusals(self) -> list[dict[str, Any]]:
-        """Calls that took the default instead, since start: `[{"rank", "operator", "schedule", "reason", "calls"}]`."""
-        return [
-            {"rank": self.rank, "operator": operator, "schedule": schedule, "reason": reason, "calls": calls}
-            for (operator, schedule), reasons in sorted(self._refused.items())
-            for reason, calls in reasons.items()
-        ]
 
 
 def refuse_unless(condition: bool, reason: str) -> Refusal | None:

@@ -26,17 +26,17 @@ from campaigns.errors import (
 from campaigns.plan import Block, blocks, pair_keys
 from campaigns.provenance import differing_keys
 from campaigns.records import Campaign, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
-from orchestrator.cluster import Cluster, connect
 from orchestrator.journal import Journal
 from orchestrator.life import Desk, Life
-from orchestrator.pinning import pin_prompts
-from orchestrator.prepare import Prepared, prepare_again
+from orchestrator.preparation.pinning import pin_prompts
+from orchestrator.preparation.prepare import Prepared, prepare_again
 from orchestrator.progress import View
-from orchestrator.startup import StartupHandle
-from results.reader import Reader
-from results.report import render
-from results.store import Store
-from results.summary import summarise
+from orchestrator.startups.cluster import Cluster, connect
+from orchestrator.startups.startup import StartupHandle
+from results.reading.summary import summarise
+from results.reports.report import render
+from results.store.reader import Reader
+from results.store.writer import Store
 
 # What ends a startup and the campaign with it; anything else is the server's.
 _REASONS = {IdentityMismatch: Reason.IDENTITY_FAIL, NothingAdmissible: Reason.ARM_NOT_DISTINCT}

@@ -24,12 +24,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from campaigns.errors import CampaignError, Exit, UsageError, highest
-from orchestrator.conf_files import read_by_hydra
-from orchestrator.config import register_schema, typed
-from orchestrator.identity import CONF
-from orchestrator.overrides import check, sentence
-from orchestrator.prepare import Prepared, prepare
-from results.place import DEFAULT, check_place, make_place
+from orchestrator.places import CONF
+from orchestrator.preparation.prepare import Prepared, prepare
+from orchestrator.settings.conf_files import read_by_hydra
+from orchestrator.settings.config import register_schema, typed
+from orchestrator.settings.overrides import check, sentence
+from results.store.place import DEFAULT, check_place, make_place
 
 
 def run(overrides: Sequence[str]) -> Exit:

@@ -13,20 +13,20 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from campaigns.compare import compare
 from campaigns.errors import IdentityMismatch, NothingAdmissible, ServerFailed
 from campaigns.hashes import token_sha256
+from campaigns.judging.compare import compare
 from campaigns.plan import Block, CampaignPlan, PairKey, Role, StartupMode, Step, first_role, life_warmups
 from campaigns.records import Campaign, Failure, Pair, Reason, Request
 from campaigns.routes import routes
-from orchestrator import identity
 from orchestrator.journal import Journal
-from orchestrator.prepare import Prepared, budget_from_server
+from orchestrator.preparation import identity
+from orchestrator.preparation.prepare import Prepared, budget_from_server
 from orchestrator.progress import View
-from results.store import Store
+from results.store.writer import Store
 
 if TYPE_CHECKING:
-    from orchestrator.startup import StartupHandle
+    from orchestrator.startups.startup import StartupHandle
 
 # A request that ended for one of these says nothing about the arms: its block is measured again.
 BROKEN = frozenset(

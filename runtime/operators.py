@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from kernels.registry import Op, Routes
+from kernels.registry import Op
+from kernels.routes import Routes
 
 Runs = Counter[tuple[Op, Any]]
 """How often each (operator, problem) ran."""

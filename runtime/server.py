@@ -20,9 +20,9 @@ from pathlib import Path
 import uvicorn
 
 from kernels.command_line import Parser
-from runtime.engine_client import EngineClient
-from runtime.http_app import Limits, build_app
-from runtime.service import Service
+from runtime.http.app import Limits, build_app
+from runtime.http.service import Service
+from runtime.workers.client import EngineClient
 
 _GRACE_SECONDS = 2
 CANNOT_LISTEN = 3  # exit code

@@ -26,8 +26,8 @@ def sha256_of(value: Any) -> str:
 class TestSet:
     """One denominator: tests that are passed together or not at all.
 
-    `program` is what `orchestrator.confined.judge` runs: `kind` "steps" (prelude, setup, bind, steps) or "stdin"
-    (prelude, tests). A set with a reason in `ineligible` is counted and never scored.
+    `program` is what `orchestrator.scoring.confined.judge` runs: `kind` "steps" (prelude, setup, bind, steps) or
+    "stdin" (prelude, tests). A set with a reason in `ineligible` is counted and never scored.
     """
 
     __test__ = False  # not a test class, whatever pytest thinks of its name

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from campaigns.corpora import gsm8k, humaneval, livecodebench, math500, mbpp, structured
 from campaigns.corpora.case import Case
 from campaigns.corpora.manifest import FORMAT, Corpus
+from campaigns.corpora.readers import gsm8k, humaneval, livecodebench, math500, mbpp, structured
 from campaigns.corpora.selection import RULES, Selecting, Selection
 from campaigns.corpora.source import Source, open_all
 from campaigns.corpora.templates import DEFAULT

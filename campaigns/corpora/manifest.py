@@ -87,19 +87,6 @@ def _write_whole(path: Path, content: bytes) -> None:
     draft.replace(path)
 
 
-def load(source: str, path: str = "") -> Corpus:
-    """The corpus of a configuration: `embedded`, or `file` with the path of a corpus or manifest file."""
-    if source == "embedded":
-        from campaigns.corpora.embedded import embedded
-
-        return embedded()
-    if source != "file":
-        raise UsageError(f"corpus.source={source}: choose none, embedded or file")
-    if not path:
-        raise UsageError("corpus.source=file needs corpus.path: the file that `campaign corpus freeze` wrote")
-    return read(Path(path))
-
-
 def read(path: Path) -> Corpus:
     """A frozen corpus, by its own file or by its manifest; every hash in it is checked."""
     try:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
+from campaigns.judging.verdicts import Verdict, counted
 from campaigns.records import CampaignStatus, Decision, Probe
-from campaigns.verdicts import Verdict, counted
 
 PROMOTE = "promote"
 

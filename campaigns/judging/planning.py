@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from campaigns.statistics import t_quantile
+from campaigns.judging.statistics import t_quantile
 
 MAX_PAIRS = 30
 MAX_STARTUPS = 100

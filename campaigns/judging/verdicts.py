@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from campaigns.statistics import (
+from campaigns.judging.statistics import (
     RESAMPLES,
     Interval,
     NoiseFloor,

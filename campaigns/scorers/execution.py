@@ -1,4 +1,4 @@
-"""What a scorer asks of a sandbox and what it gets back. The sandbox itself is `orchestrator.sandbox`."""
+"""What a scorer asks of a sandbox and what it gets back. The sandbox itself is `orchestrator.scoring.sandbox`."""
 
 from __future__ import annotations
 

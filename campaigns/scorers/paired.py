@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from campaigns.judging.statistics import sign_test_p
 from campaigns.plan import PairKey, Role
 from campaigns.records import Score
 from campaigns.scorers.verdict import Judged
-from campaigns.statistics import sign_test_p
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from ctypes import POINTER, c_float, c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from kernels.attention.problem import Problem
-from kernels.build import PORTABLE, BuildSpec
-from kernels.device import multiprocessors, stream_of, workspace
-from kernels.library import call, native
-from kernels.machine import HOPPER, cuda_arch
+from kernels.native.device import multiprocessors, stream_of, workspace
+from kernels.native.library import call, native
+from kernels.native.machine import HOPPER, cuda_arch
+from kernels.native.specification import PORTABLE, BuildSpec
 from kernels.registry import Bound, Refusal, Schedule, first_refusal, refuse_unless
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from kernels.cases.trial import Outputs, Trial
-from kernels.compare import Guarded, first_difference, poisoned_allocations, rel_l2
+from kernels.checking.cases.trial import Outputs, Trial
+from kernels.checking.compare import Guarded, first_difference, poisoned_allocations, rel_l2
 from kernels.registry import Bitwise, Bound, Op, Schedule
 
 # Both errors are sums of many roundings; a candidate may exceed its parent's by this much of it and no more.

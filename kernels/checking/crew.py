@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kernels.sheet import Line, Subject, line_of
+from kernels.checking.sheet import Line, Subject, line_of
 
 CHECKS = ("contract", "hammer")
 FINISHED = (0, 1)  # exit codes of a gate that came to its end
@@ -34,7 +34,7 @@ def worked(subject: Subject, options: argparse.Namespace) -> list[Line]:
         out, why = Path(folder) / "lines.jsonl", ""
         try:
             command = command_of(subject, options, out)
-            root = Path(__file__).parents[1]
+            root = Path(__file__).parents[2]
             done = subprocess.run(
                 command, cwd=root, capture_output=True, text=True, timeout=options.limit_s, check=False
             )

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from kernels.cases.trial import Outputs, Trial
-from kernels.checks import Finding
-from kernels.compare import as_bytes
+from kernels.checking.cases.trial import Outputs, Trial
+from kernels.checking.checks import Finding
+from kernels.checking.compare import as_bytes
 from kernels.registry import Schedule
 
 CHAIN = 4  # launches back to back

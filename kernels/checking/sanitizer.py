@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.toolkit import CUDA_HOMES
+from kernels.native.toolkit import CUDA_HOMES
 
 TOOLS = ("memcheck", "synccheck", "racecheck")
 # racecheck is slow: it looks at the two lengths where a split first spans several tiles.
@@ -97,11 +97,11 @@ def judge(returncode: int, output: str, names: Sequence[str]) -> dict[str, Verdi
 
 
 def run_once(tool: str, operator: str, names: Sequence[str], limit_s: float) -> dict[str, Verdict]:
-    """One process of a tool over `python -m kernels.sanitizer operator "schedule case" …`; a verdict for each."""
+    """One process of a tool over `-m kernels.checking.sanitizer operator "schedule case" …`; a verdict for each."""
     path = find()
     if path is None:
         return dict.fromkeys(names, Verdict("held", "compute-sanitizer is not installed here"))
-    inner = [sys.executable, "-m", "kernels.sanitizer", operator, *names]
+    inner = [sys.executable, "-m", "kernels.checking.sanitizer", operator, *names]
     command = [path, "--tool", tool, "--error-exitcode", "99", *LEAVE_OUT, *inner]
     # Without torch's cache every tensor is an allocation of its own, with an end the tool can see.
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
@@ -109,7 +109,7 @@ def run_once(tool: str, operator: str, names: Sequence[str], limit_s: float) -> 
         try:
             done = subprocess.run(
                 command,
-                cwd=Path(__file__).parents[1],
+                cwd=Path(__file__).parents[2],
                 env=environment,
                 stdout=said,
                 stderr=subprocess.STDOUT,
@@ -147,7 +147,7 @@ def main() -> int:
     """Inside the tool: each schedule on each problem, in every state that touches other places."""
     import torch
 
-    from kernels.cases import cases_of
+    from kernels.checking.cases import cases_of
     from kernels.operators import operator
 
     op = operator(sys.argv[1])

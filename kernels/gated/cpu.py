@@ -10,9 +10,9 @@ from collections.abc import Callable
 from ctypes import c_float, c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
-from kernels.build import BuildSpec
-from kernels.library import call, native
-from kernels.machine import X86_64_V3, cpu_arch
+from kernels.native.library import call, native
+from kernels.native.machine import X86_64_V3, cpu_arch
+from kernels.native.specification import BuildSpec
 from kernels.projection import cpu
 from kernels.projection.cpu import FORMATS
 from kernels.projection.problem import Problem

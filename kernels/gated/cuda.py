@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernels.build import BuildSpec
-from kernels.machine import HOPPER
+from kernels.native.machine import HOPPER
+from kernels.native.specification import BuildSpec
 from kernels.projection import cuda, packing
 from kernels.projection.problem import Problem
 from kernels.projection.weights import Nvfp4Weight

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from ctypes import POINTER, Structure, byref, c_int64, c_void_p
 from typing import TYPE_CHECKING
 
-from kernels.build import BuildSpec
 from kernels.gdn.problem import Layer, Problem, State
-from kernels.library import call, native
-from kernels.machine import X86_64_V3, cpu_arch
+from kernels.native.library import call, native
+from kernels.native.machine import X86_64_V3, cpu_arch
+from kernels.native.specification import BuildSpec
 from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
 
 if TYPE_CHECKING:

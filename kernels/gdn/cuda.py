@@ -9,11 +9,11 @@ from collections.abc import Callable
 from ctypes import POINTER, c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING
 
-from kernels.build import BuildSpec
-from kernels.device import stream_of, workspace
 from kernels.gdn.problem import Layer, Problem, State
-from kernels.library import call, native
-from kernels.machine import HOPPER, cuda_arch
+from kernels.native.device import stream_of, workspace
+from kernels.native.library import call, native
+from kernels.native.machine import HOPPER, cuda_arch
+from kernels.native.specification import BuildSpec
 from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
 
 if TYPE_CHECKING:

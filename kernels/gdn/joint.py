@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernels.build import BuildSpec
 from kernels.gdn import cuda
 from kernels.gdn.problem import Layer, Problem, State
-from kernels.machine import HOPPER
+from kernels.native.machine import HOPPER
+from kernels.native.specification import BuildSpec
 from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
 
 if TYPE_CHECKING:

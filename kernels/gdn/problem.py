@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.machine import arch_of
+from kernels.native.machine import arch_of
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from ctypes import c_int
 from functools import cache
 from typing import TYPE_CHECKING
 
-from kernels.library import NativeLibrary
+from kernels.native.library import NativeLibrary
 
 if TYPE_CHECKING:
     import torch

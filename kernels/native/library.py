@@ -22,10 +22,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kernels import build
-from kernels.build import BuildSpec
-from kernels.machine import cpu_arch, cuda_arch
-from kernels.registry import KernelError, Schedule
+from kernels.errors import KernelError
+from kernels.native import building
+from kernels.native.machine import cpu_arch, cuda_arch
+from kernels.native.specification import BuildSpec, sha256_file
 
 
 class LibraryError(KernelError):
@@ -100,14 +100,14 @@ def mapped_files(name: str) -> set[tuple[str, int]]:
 
 def check_manifest(spec: BuildSpec, arch: str, root: Path) -> dict[str, Any]:
     """The manifest beside the library, once its bytes, name, architecture and sources are the expected ones."""
-    path, remedy = build.library_path(spec, arch, root), "run `python -m kernels.build`"
-    manifest = build.read_manifest(spec, arch, root)
+    path, remedy = building.library_path(spec, arch, root), "run `python -m kernels.build`"
+    manifest = building.read_manifest(spec, arch, root)
     if manifest is None or not path.is_file():
         raise MissingLibrary(f"{path} has no {'manifest' if path.is_file() else 'file'}: {remedy}")
     if (manifest.get("name"), manifest.get("arch")) != (spec.name, arch):
         told = f"{manifest.get('name')} for {manifest.get('arch')}"
         raise ForeignLibrary(f"the manifest beside {path} is of {told}, not of {spec.name} for {arch}: {remedy}")
-    found = build.sha256_file(path)
+    found = sha256_file(path)
     if found != manifest.get("library_sha256"):
         raise TamperedLibrary(
             f"{path} has sha256 {found[:12]}…, its manifest {manifest.get('library_sha256')}: {remedy}"
@@ -133,10 +133,10 @@ def check_revision(spec: BuildSpec, library: NativeLibrary) -> None:
         )
 
 
-def load(spec: BuildSpec, arch: str, root: Path = build.ROOT) -> NativeLibrary:
+def load(spec: BuildSpec, arch: str, root: Path = building.ROOT) -> NativeLibrary:
     """Map a built library after every check; never builds."""
-    path = build.library_path(spec, arch, root)
-    with build.locked(spec, arch, root):
+    path = building.library_path(spec, arch, root)
+    with building.locked(spec, arch, root):
         manifest = check_manifest(spec, arch, root)
         check_mapping(path)
         try:
@@ -156,17 +156,17 @@ def native(spec: BuildSpec, device_arch: str) -> NativeLibrary:
     arch = spec.arch_for(device_arch)
     if arch is None:
         raise MissingLibrary(f"{spec.name} is not built for {device_arch}, only for {', '.join(spec.archs)}")
-    if not build.library_path(spec, arch).exists():
-        build.ensure(spec, arch)
+    if not building.library_path(spec, arch).exists():
+        building.ensure(spec, arch)
     return load(spec, arch)
 
 
-def prepare(schedule: Schedule) -> NativeLibrary | None:
-    """Load what `schedule` needs on this machine before anything is measured; None where it needs nothing here."""
-    if schedule.build is None:
+def prepare(spec: BuildSpec | None) -> NativeLibrary | None:
+    """Load what a schedule is built from before anything is measured; None where it needs nothing on this machine."""
+    if spec is None:
         return None
-    if schedule.build.language == "c++":
-        return native(schedule.build, cpu_arch())
+    if spec.language == "c++":
+        return native(spec, cpu_arch())
     import torch  # only for a CUDA schedule, and then torch is loaded already
 
-    return native(schedule.build, cuda_arch(torch.cuda.current_device())) if torch.cuda.is_available() else None
+    return native(spec, cuda_arch(torch.cuda.current_device())) if torch.cuda.is_available() else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from kernels.registry import KernelError
+from kernels.errors import KernelError
 
 ANSWER_LIMIT_S = 60
 CXX_FLAGS = (

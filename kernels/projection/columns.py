@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kernels.machine import CPU
+from kernels.native.machine import CPU
 from kernels.projection.problem import Problem
 from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from ctypes import c_float, c_int, c_void_p
 from typing import TYPE_CHECKING
 
-from kernels.build import PORTABLE, BuildSpec
-from kernels.device import multiprocessors, stream_of, workspace
-from kernels.library import call, native
-from kernels.machine import HOPPER, cuda_arch
+from kernels.native.device import multiprocessors, stream_of, workspace
+from kernels.native.library import call, native
+from kernels.native.machine import HOPPER, cuda_arch
+from kernels.native.specification import PORTABLE, BuildSpec
 from kernels.projection import packing
 from kernels.projection.problem import Problem
 from kernels.projection.weights import Nvfp4Weight

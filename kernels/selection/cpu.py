@@ -9,9 +9,9 @@ from collections.abc import Callable
 from ctypes import c_int64, c_void_p
 from typing import TYPE_CHECKING
 
-from kernels.build import BuildSpec
-from kernels.library import call, native
-from kernels.machine import X86_64_V3, cpu_arch
+from kernels.native.library import call, native
+from kernels.native.machine import X86_64_V3, cpu_arch
+from kernels.native.specification import BuildSpec
 from kernels.registry import Bitwise, Refusal, Schedule, first_refusal, refuse_unless
 from kernels.selection.problem import Candidates, Problem
 

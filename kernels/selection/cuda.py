@@ -10,10 +10,10 @@ from collections.abc import Callable
 from ctypes import c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING
 
-from kernels.build import BuildSpec
-from kernels.device import multiprocessors, stream_of, workspace
-from kernels.library import call, native
-from kernels.machine import HOPPER, cuda_arch
+from kernels.native.device import multiprocessors, stream_of, workspace
+from kernels.native.library import call, native
+from kernels.native.machine import HOPPER, cuda_arch
+from kernels.native.specification import BuildSpec
 from kernels.registry import Bitwise, Refusal, Schedule, first_refusal, refuse_unless
 from kernels.selection.problem import Candidates, Problem
 

@@ -153,7 +153,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _open(name: str) -> Any:
-    from campaigns.corpora.manifest import load
+    from campaigns.corpora.choice import load
 
     return load("embedded") if name == "embedded" else load("file", name)
 

@@ -30,7 +30,8 @@ def add_doctor_parser(subparsers: Any) -> None:
 
 def run_doctor(options: argparse.Namespace) -> int:
     """0 without a fault, else 5."""
-    from orchestrator.doctor import Level, Scope, examine
+    from orchestrator.diagnosis.doctor import Scope, examine
+    from orchestrator.diagnosis.row import Level
 
     if options.model is not None and not options.model.is_dir():
         raise UsageError(f"--model {options.model}: no such folder; name one that holds a checkpoint")

@@ -32,8 +32,8 @@ def add_export_parser(subparsers: Any) -> None:
 
 
 def run_export(options: argparse.Namespace) -> int:
-    from results.export import export_tables, vllm_bench
-    from results.reader import Reader
+    from results.store.reader import Reader
+    from results.transfer.export import export_tables, vllm_bench
 
     with Reader.open(options.store) as reader:
         campaign_id = reader.resolve(options.id)
@@ -54,9 +54,9 @@ def add_import_parser(subparsers: Any) -> None:
 
 
 def run_import(options: argparse.Namespace) -> int:
-    from results.merge import lines, merge
-    from results.reader import Reader
-    from results.store import Store
+    from results.store.reader import Reader
+    from results.store.writer import Store
+    from results.transfer.merge import lines, merge
 
     if options.store.exists() and options.other.exists() and options.store.samefile(options.other):
         raise UsageError(f"{options.other} is the store itself: name another one, or another --store")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
-from campaigns.gates import KINDS, PROMOTE, Entry, Gate, GateStatus, ledger
+from campaigns.judging.gates import KINDS, PROMOTE, Entry, Gate, GateStatus, ledger
+from campaigns.judging.verdicts import counted
 from campaigns.nearest import nearest
-from campaigns.verdicts import counted
 from orchestrator.commands.options import store_option, table_option
 
 _CONF = Path(__file__).parents[2] / "conf" / "gates"
@@ -36,7 +36,7 @@ def _ledger_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_gates(options: argparse.Namespace) -> int:
-    from results.layout import lay_out
+    from results.reports.layout import lay_out
 
     entries = _entries(options)
     rows = [(e.gate.title, e.status.value, ", ".join(e.evidence), e.missing) for e in entries]
@@ -46,9 +46,9 @@ def run_gates(options: argparse.Namespace) -> int:
 
 
 def _entries(options: argparse.Namespace) -> tuple[Entry, ...]:
-    from orchestrator.subjects import check_subject
-    from results.evidence import evidence
-    from results.reader import Reader
+    from orchestrator.preparation.subjects import check_subject
+    from results.history.evidence import evidence
+    from results.store.reader import Reader
 
     gates = load_gates(options.gates)
     with Reader.open(options.store) as reader:
@@ -63,7 +63,7 @@ def _entries(options: argparse.Namespace) -> tuple[Entry, ...]:
 
 def load_gates(name: str) -> tuple[Gate, ...]:
     """conf/gates/NAME.yaml as frozen gates; UsageError for an unknown file, key or kind."""
-    from orchestrator.conf_files import load
+    from orchestrator.settings.conf_files import load
 
     path = _CONF / f"{name}.yaml"
     if not path.is_file():
@@ -93,7 +93,7 @@ def add_promote_parser(subparsers: Any) -> None:
 
 def run_promote(options: argparse.Namespace) -> int:
     from campaigns.records import Decision
-    from results.store import Store
+    from results.store.writer import Store
 
     entries = [entry for entry in _entries(options) if entry.gate.kind != "decision"]
     unmet = [entry.gate.title for entry in entries if entry.status is not GateStatus.PASSED]
@@ -112,7 +112,7 @@ def add_probe_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("probe", help="checks of kernels and audits")
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=type(parser))
     importing = actions.add_parser("import", help="store JSON lines of kernel gates and audits as probes")
-    importing.add_argument("file", type=Path, metavar="FILE", help="what kernels.gate or runtime.audit wrote")
+    importing.add_argument("file", type=Path, metavar="FILE", help="what kernels.gate or runtime.audits.audit wrote")
     importing.add_argument("--subject", default="", metavar="SCHEDULE-OR-ARM", help="for lines that name none")
     importing.add_argument("--library", default="", metavar="SHA256", help="for lines that name none")
     store_option(importing)
@@ -120,10 +120,10 @@ def add_probe_parser(subparsers: Any) -> None:
 
 
 def run_probe_import(options: argparse.Namespace) -> int:
-    from orchestrator.subjects import check_subject
-    from results.probes import parse, unrecorded
-    from results.reader import Reader
-    from results.store import Store
+    from orchestrator.preparation.subjects import check_subject
+    from results.store.reader import Reader
+    from results.store.writer import Store
+    from results.transfer.probes import parse, unrecorded
 
     if not options.file.is_file():
         raise UsageError(f"{options.file} is no file: name one of JSON lines")

@@ -50,7 +50,7 @@ def _utc(text: str) -> str:
 
 
 def _wanted(options: argparse.Namespace, reader: Any, **more: str) -> Any:
-    from results.history import Filter, check
+    from results.history.entries import Filter, check
 
     names = ("arm", "gpu", "model", "name", "mode", "since", "fixture")
     only = None
@@ -65,9 +65,9 @@ def _wanted(options: argparse.Namespace, reader: Any, **more: str) -> Any:
 
 
 def run_history(options: argparse.Namespace) -> int:
-    from results.history import history
-    from results.layout import lay_out
-    from results.reader import Reader
+    from results.history.entries import history
+    from results.reports.layout import lay_out
+    from results.store.reader import Reader
 
     with Reader.open(options.store) as reader:
         frame = history(reader, _wanted(options, reader, verdict=options.verdict))
@@ -93,9 +93,9 @@ def add_query_parser(subparsers: Any) -> None:
 
 
 def run_query(options: argparse.Namespace) -> int:
-    from results.layout import lay_out
-    from results.query import query
-    from results.reader import Reader
+    from results.history.query import query
+    from results.reports.layout import lay_out
+    from results.store.reader import Reader
 
     with Reader.open(options.store) as reader:
         answer = query(reader, options.sql, max_rows=options.max_rows, max_s=options.max_s)
@@ -116,9 +116,9 @@ def add_trend_parser(subparsers: Any) -> None:
 
 
 def run_trend(options: argparse.Namespace) -> int:
-    from results.layout import lay_out
-    from results.reader import Reader
-    from results.trend import COLUMNS, figure, trend
+    from results.history.trend import COLUMNS, figure, trend
+    from results.reports.layout import lay_out
+    from results.store.reader import Reader
 
     with Reader.open(options.store) as reader:
         frame = trend(reader, options.of, _wanted(options, reader))
@@ -143,8 +143,8 @@ def add_baseline_parser(subparsers: Any) -> None:
 
 
 def run_baseline_set(options: argparse.Namespace) -> int:
-    from results.reader import Reader
-    from results.store import Store
+    from results.store.reader import Reader
+    from results.store.writer import Store
 
     with Reader.open(options.store) as reader:
         ids = [reader.resolve(name) for name in options.ids]
@@ -155,7 +155,7 @@ def run_baseline_set(options: argparse.Namespace) -> int:
 
 
 def run_baseline_list(options: argparse.Namespace) -> int:
-    from results.reader import Reader
+    from results.store.reader import Reader
 
     with Reader.open(options.store) as reader:
         found = reader.baselines()
@@ -171,9 +171,9 @@ def add_compare_parser(subparsers: Any) -> None:
 
 
 def run_compare(options: argparse.Namespace) -> int:
-    from results.comparison import compare
-    from results.reader import Reader
-    from results.summary import summarise
+    from results.history.comparison import compare
+    from results.reading.summary import summarise
+    from results.store.reader import Reader
 
     with Reader.open(options.store) as reader:
         ids = list(dict.fromkeys(reader.resolve(name) for name in options.ids))

@@ -24,9 +24,9 @@ def add_lease_parser(subparsers: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    from orchestrator.devices import open_inventory
-    from orchestrator.lease import state
-    from orchestrator.locks import LockFolder
+    from orchestrator.hosts.devices import open_inventory
+    from orchestrator.hosts.lease import state
+    from orchestrator.hosts.locks import LockFolder
 
     folder = LockFolder(_lock_folder(options))
     with open_inventory(options.inventory) as inventory:
@@ -41,9 +41,9 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_clear(options: argparse.Namespace) -> int:
     """The mark goes once the device is idle; a lock goes only with the last process that holds it."""
-    from orchestrator.devices import chosen, open_inventory
-    from orchestrator.lease import obstacle
-    from orchestrator.locks import LockFolder
+    from orchestrator.hosts.devices import chosen, open_inventory
+    from orchestrator.hosts.lease import obstacle
+    from orchestrator.hosts.locks import LockFolder
 
     folder = LockFolder(_lock_folder(options))
     with open_inventory(options.inventory) as inventory:

@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar
 
 from campaigns.errors import UsageError
 from campaigns.nearest import nearest
-from results.place import DEFAULT
+from results.store.place import DEFAULT
 
 CAMPAIGN = "a campaign's id, a unique beginning of it, or `last`"
 _Number = TypeVar("_Number", int, float)

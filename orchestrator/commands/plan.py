@@ -8,7 +8,7 @@ from typing import Any
 
 from campaigns.errors import Exit, UsageError
 from orchestrator.commands.options import positive, store_option
-from results.place import DEFAULT
+from results.store.place import DEFAULT
 
 _HALF_WIDTH = 0.5  # %
 
@@ -30,8 +30,8 @@ def run_plan(options: argparse.Namespace) -> int:
                 f"--half-width {options.half_width:g} says how precise a campaign with --from ID should be: name one"
             )
         from orchestrator.launch import composed
-        from orchestrator.outlook import outlook
-        from orchestrator.overrides import store_override
+        from orchestrator.preparation.outlook import outlook
+        from orchestrator.settings.overrides import store_override
 
         named = [store_override(options.store)] if options.store != DEFAULT else []
         print(outlook(composed([*options.overrides, *named])), end="")
@@ -42,8 +42,8 @@ def run_plan(options: argparse.Namespace) -> int:
 
 
 def _propose(options: argparse.Namespace) -> int:
-    from results.forecast import forecast
-    from results.reader import Reader
+    from results.history.forecast import forecast
+    from results.store.reader import Reader
 
     with Reader.open(options.store) as reader:
         wanted = math.log1p((options.half_width or _HALF_WIDTH) / 100)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
-from campaigns.verdicts import counted
+from campaigns.judging.verdicts import counted
 from orchestrator.commands.options import campaign_argument, store_option
 
 
@@ -25,9 +25,9 @@ def add_report_parser(subparsers: Any) -> None:
 
 
 def run_report(options: argparse.Namespace) -> int:
-    from results.reader import Reader
-    from results.report import render_summary
-    from results.summary import summarise
+    from results.reading.summary import summarise
+    from results.reports.report import render_summary
+    from results.store.reader import Reader
 
     with Reader.open(options.store) as reader:
         campaign_id = reader.resolve(options.id)
@@ -58,8 +58,8 @@ def add_status_parser(subparsers: Any) -> None:
 
 
 def run_status(options: argparse.Namespace) -> int:
-    from results.reader import Reader
-    from results.status import details, standing
+    from results.history.status import details, standing
+    from results.store.reader import Reader
 
     with Reader.open(options.store) as reader:
         if options.id is not None:
@@ -78,8 +78,8 @@ def add_verify_parser(subparsers: Any) -> None:
 
 
 def run_verify(options: argparse.Namespace) -> int:
-    from results.reader import Reader
-    from results.verify import Tally, verify
+    from results.store.reader import Reader
+    from results.store.verify import Tally, verify
 
     tally, found = Tally(), 0
     with Reader.open(options.store) as reader:

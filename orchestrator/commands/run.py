@@ -31,7 +31,7 @@ def add_run_parser(subparsers: Any) -> None:
 
 def hydra_words(words: Sequence[str]) -> list[str]:
     """`--strict` and `--store` are ours, as for the other commands, and become keys; everything else is Hydra's."""
-    from orchestrator.overrides import store_override
+    from orchestrator.settings.overrides import store_override
 
     parser = Parser(prog="campaign run", add_help=False, allow_abbrev=False)
     parser.add_argument("--strict", action="store_true")

@@ -27,8 +27,8 @@ def add_score_parser(subparsers: Any) -> None:
 
 
 def run_score(options: argparse.Namespace) -> int:
-    from orchestrator.sandbox import UNPRIVILEGED_UID, Mode, Sandbox
-    from orchestrator.scoring import Settings, score_campaign, tally
+    from orchestrator.scoring.sandbox import UNPRIVILEGED_UID, Mode, Sandbox
+    from orchestrator.scoring.scoring import Settings, score_campaign, tally
 
     told = _settings(options.settings)
     if told.get("sandbox.mode", "namespaces") not in list(Mode):

@@ -15,17 +15,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
 from campaigns.errors import CampaignError, UsageError
 from campaigns.plan import LeasePlan
-from orchestrator.devices import CpuInventory, open_inventory
-from orchestrator.identity import ROOT
-from orchestrator.lease import obstacle
-from orchestrator.locks import LockFolder
-from orchestrator.sandbox import Mode, Sandbox
+from orchestrator.diagnosis.row import Level, Row
+from orchestrator.hosts.devices import CpuInventory, open_inventory
+from orchestrator.hosts.lease import obstacle
+from orchestrator.hosts.locks import LockFolder
+from orchestrator.places import ROOT
+from orchestrator.scoring.sandbox import Mode, Sandbox
 
 _SLOW_S = 120.0
 _GIB = 1 << 30
@@ -33,20 +33,6 @@ _TORCH = (
     "import json, torch; print(json.dumps({'version': torch.__version__, 'cuda': torch.version.cuda, "
     "'available': torch.cuda.is_available(), 'threads': torch.get_num_threads()}))"
 )
-
-
-class Level(StrEnum):
-    OK = "ok"
-    WARNING = "warning"
-    FAULT = "fault"
-
-
-@dataclass(frozen=True)
-class Row:
-    subject: str
-    level: Level
-    found: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,7 +111,7 @@ def _compilers(scope: Scope) -> Iterator[Row]:
 
 
 def _devices(scope: Scope) -> Iterator[Row]:
-    from orchestrator.doctor_gpu import gpu_rows
+    from orchestrator.diagnosis.gpu import gpu_rows
 
     with open_inventory(scope.inventory) as inventory:
         on_cpu = isinstance(inventory, CpuInventory)
@@ -154,9 +140,9 @@ def _cpu() -> Iterator[Row]:
 
 
 def _ray(scope: Scope) -> Iterator[Row]:
-    from orchestrator.cluster import connect
-    from orchestrator.doctor_net import listening
-    from orchestrator.reaper import descendants
+    from orchestrator.diagnosis.net import listening
+    from orchestrator.hosts.reaper import descendants
+    from orchestrator.startups.cluster import connect
 
     version = metadata.version("ray")
     if not scope.with_ray:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 
-from orchestrator.devices import Device, Inventory, NvmlInventory
-from orchestrator.hardware import SLOWDOWN
-from orchestrator.process import command_name
-
-if TYPE_CHECKING:
-    from orchestrator.doctor import Row
+from orchestrator.diagnosis.row import Level, Row
+from orchestrator.hosts.devices import Device, Inventory, NvmlInventory
+from orchestrator.hosts.hardware import SLOWDOWN
+from orchestrator.hosts.process import command_name
 
 _COOL_C = 80
 
 
 def gpu_rows(inventory: Inventory, device: Device) -> Iterator[Row]:
     """Nothing for a device that NVML does not know."""
-    from orchestrator.doctor import Level, Row
-
     if not isinstance(inventory, NvmlInventory):
         return
     subject, handle = f"device {device.index}", inventory.handle(device.uuid)

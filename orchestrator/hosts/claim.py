@@ -1,7 +1,7 @@
 """Which devices a campaign uses: picked once, and claimed from its first startup to its last.
 
 Without the claim another campaign could take the devices between two startups. The claim is the driver's and falls with
-it; what still runs then is under the lease of its startup (orchestrator.lease).
+it; what still runs then is under the lease of its startup (orchestrator.hosts.lease).
 
 Knows nothing of Ray, servers or arms.
 """
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from campaigns.errors import LeaseTimeout, NoDevice
 from campaigns.plan import LeasePlan
-from orchestrator.devices import Device, Inventory, chosen
-from orchestrator.lease import LOCK_S, TRY_S, held_by_others, obstacle, try_all
-from orchestrator.locks import Holder, Kind, LockFolder, close_all
+from orchestrator.hosts.devices import Device, Inventory, chosen
+from orchestrator.hosts.lease import LOCK_S, TRY_S, held_by_others, obstacle, try_all
+from orchestrator.hosts.locks import Holder, Kind, LockFolder, close_all
 
 
 def _ignore(why: str) -> None:

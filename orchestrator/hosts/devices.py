@@ -288,7 +288,7 @@ def _read_scenario(path: Path) -> Scenario:
             {int(n): int(size) for n, size in values.get("used_bytes", {}).items()},
         )
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise UsageError(f"simulated:{path} is not a scenario ({error}); see orchestrator/devices.py") from error
+        raise UsageError(f"simulated:{path} is not a scenario ({error}); see orchestrator/hosts/devices.py") from error
 
 
 def _simulated_uuid(number: int) -> str:

@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 
 from campaigns.errors import LeaseTimeout, NoDevice
 from campaigns.records import Process
-from orchestrator.devices import Device, Inventory
-from orchestrator.locks import Holder, Kind, LockFolder, Mark, close_all
-from orchestrator.process import alive, boot_id
+from orchestrator.hosts.devices import Device, Inventory
+from orchestrator.hosts.locks import Holder, Kind, LockFolder, Mark, close_all
+from orchestrator.hosts.process import alive, boot_id
 
 IDLE_BYTES = 512 << 20  # an idle GPU without clients uses a few MiB; a desktop's display server some hundred
 RETURNED_BYTES = 64 << 20  # how far above its level before the lease the memory in use may end

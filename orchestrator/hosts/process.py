@@ -21,7 +21,7 @@ from typing import Any
 
 from campaigns.errors import CannotExecute, ServerFailed
 from campaigns.records import Process
-from orchestrator import reaper
+from orchestrator.hosts import reaper
 
 TREE_MARK = "CAMPAIGN_SERVER_TREE"  # finds a tree again whose reaper was killed; changes nothing in a server
 _KILL_S = 10.0  # beyond the grace: how long the kernel may take to end killed processes

@@ -2,7 +2,7 @@
 
 The process writes one JSON line per device and tick into a file in memory, which the owner reads when it likes: a slow
 reader never blocks a tick, and no thread of the owner's is woken. It ends when its stdin closes. NVML is reached
-through `orchestrator.devices`; a CPU host gives load average, mean frequency and used memory.
+through `orchestrator.hosts.devices`; a CPU host gives load average, mean frequency and used memory.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import pynvml
 
 from campaigns.errors import ServerFailed, UsageError
 from campaigns.records import DeviceSample
-from orchestrator.devices import CpuInventory, Inventory, NvmlInventory, open_inventory
-from orchestrator.identity import ROOT
+from orchestrator.hosts.devices import CpuInventory, Inventory, NvmlInventory, open_inventory
+from orchestrator.places import ROOT
 
 _HZ = (0.1, 10.0)
 _END_WAIT_S = 5.0
@@ -52,7 +52,7 @@ class Sampler:
             return
         self._fd = os.memfd_create("samples")
         self._read_bytes = 0
-        command = [sys.executable, "-m", "orchestrator.sampler", json.dumps(self._orders)]
+        command = [sys.executable, "-m", "orchestrator.hosts.sampler", json.dumps(self._orders)]
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=self._fd, cwd=ROOT)
 
     def require(self) -> None:

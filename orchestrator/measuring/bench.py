@@ -14,12 +14,12 @@ from campaigns.errors import ServerFailed
 from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, Step
 from campaigns.records import Reason, Request
 from campaigns.routes import is_refusal
-from orchestrator.adapters import Adapter
-from orchestrator.client import Call, Client, parse
-from orchestrator.exchange import Exchange, Recording
-from orchestrator.observe import Context, observe
-from orchestrator.serving import RunningServer
-from orchestrator.stream import read
+from orchestrator.measuring.client import Call, Client, parse
+from orchestrator.measuring.exchange import Exchange, Recording
+from orchestrator.measuring.observe import Context, observe
+from orchestrator.measuring.stream import read
+from orchestrator.servers.adapters import Adapter
+from orchestrator.servers.serving import RunningServer
 
 _DEATH_S = 1.0  # how long a process may take to be seen dead after its connection broke
 _BROKEN = ("closed", "reset", "refused")

@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.records import Calibration
-from orchestrator.adapters.control import ask_json
-from orchestrator.client import Call, Client
-from orchestrator.exchange import Exchange
-from orchestrator.stream import read
+from orchestrator.measuring.client import Call, Client
+from orchestrator.measuring.exchange import Exchange
+from orchestrator.measuring.stream import read
+from orchestrator.servers.adapters.control import ask_json
 
 NUM_ROUNDS = 64
 INTERVAL_US = 4000

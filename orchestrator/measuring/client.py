@@ -22,7 +22,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from campaigns.errors import UsageError
-from orchestrator.exchange import Event, Exchange, Recording, parse
+from orchestrator.measuring.exchange import Event, Exchange, Recording, parse
 
 __all__ = ["Call", "Client", "Event", "Exchange", "Recording", "parse"]
 

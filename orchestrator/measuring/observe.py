@@ -12,8 +12,8 @@ from itertools import pairwise
 from campaigns.hashes import counts_sha256, token_sha256
 from campaigns.plan import PairKey, Phase, Role
 from campaigns.records import Reason, Request, Round
-from orchestrator.exchange import Exchange
-from orchestrator.stream import Chunk, EngineRound, Reply
+from orchestrator.measuring.exchange import Exchange
+from orchestrator.measuring.stream import Chunk, EngineRound, Reply
 
 # Reasons that mark a request and leave it admissible; every other one excludes it.
 FLAGS = frozenset({Reason.CLIENT_ROUNDS_UNUSABLE, Reason.IDS_UNAVAILABLE, Reason.HASH_INCOMPLETE, Reason.CAPPED})

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from campaigns.records import Reason
-from orchestrator.exchange import Event
+from orchestrator.measuring.exchange import Event
 
 _REASONING_FIELDS = ("reasoning", "reasoning_content")  # vLLM's name; the older one, SGLang's and llama.cpp's
 _FAILED_FINISHES = ("error", "abort")

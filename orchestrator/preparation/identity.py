@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.errors import UsageError
+from orchestrator.places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
-CONF = ROOT / "conf"
 CONTROL_PLANE = ("campaigns", "results", "orchestrator")  # not conf/: a campaign keeps its configuration
 DATA_PLANE = ("runtime", "kernels")
 TOKENIZER_FILES = (

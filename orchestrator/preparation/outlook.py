@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from campaigns.plan import blocks, life_warmups, pair_keys
 from campaigns.provenance import canonical_json
-from orchestrator.prepare import Prepared
-from results.pace import GUESS, Pace, pace
-from results.reader import Reader
+from orchestrator.preparation.prepare import Prepared
+from results.history.pace import GUESS, Pace, pace
+from results.store.reader import Reader
 
 
 def outlook(prepared: Prepared) -> str:

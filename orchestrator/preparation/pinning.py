@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from campaigns.errors import IdentityMismatch
 from campaigns.hashes import token_sha256
-from orchestrator.prepare import Prepared
-from results.store import Store
+from orchestrator.preparation.prepare import Prepared
+from results.store.writer import Store
 
 
 def pin_prompts(store: Store, prepared: Prepared) -> None:

@@ -13,24 +13,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from campaigns.corpora import manifest
+from campaigns.corpora import choice
 from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.fixtures import curve_fixtures
 from campaigns.hashes import token_sha256
 from campaigns.plan import CampaignPlan, Fixture, StartupMode
 from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_json, fingerprint, sha256_text
 from campaigns.records import Campaign
-from orchestrator import identity, schedules
-from orchestrator.adapters import open_adapter
-from orchestrator.adapters.attach import AttachedServer
-from orchestrator.adapters.control import check_listening
-from orchestrator.adapters.dflash2 import flag_value
-from orchestrator.claim import asked_for
-from orchestrator.config import Config, Prompts, ServerConfig, build_plan, curve_of, fixtures_of, typed
-from orchestrator.devices import CpuInventory, open_inventory
-from orchestrator.prompts import Checkpoint, budget
-
-ROOT = identity.ROOT
+from orchestrator.hosts.claim import asked_for
+from orchestrator.hosts.devices import CpuInventory, open_inventory
+from orchestrator.places import ROOT
+from orchestrator.preparation import identity, schedules
+from orchestrator.preparation.prompts import Checkpoint, budget
+from orchestrator.servers.adapters import open_adapter
+from orchestrator.servers.adapters.attach import AttachedServer
+from orchestrator.servers.adapters.control import check_listening
+from orchestrator.servers.adapters.dflash2 import flag_value
+from orchestrator.settings.config import Config, Prompts, ServerConfig, build_plan, curve_of, fixtures_of, typed
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ def _archs(plan: CampaignPlan, cpu: str) -> dict[str, frozenset[str]]:
 def _prompts(config: Config, checkpoint: Checkpoint | None) -> Prompts:
     if config.corpus.source == "none":
         return Prompts((*fixtures_of(config), *_curve(config, checkpoint)))
-    corpus = manifest.load(config.corpus.source, config.corpus.path)
+    corpus = choice.load(config.corpus.source, config.corpus.path)
     if config.corpus.sha256 and corpus.sha256 != config.corpus.sha256:
         raise IdentityMismatch(
             f"corpus.sha256={config.corpus.sha256} but {config.corpus.path or 'the embedded corpus'} has "

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from campaigns.errors import UsageError
 from campaigns.nearest import alike
-from orchestrator.identity import CONF
-from orchestrator.schedules import listing
-from results.reader import Reader
+from orchestrator.places import CONF
+from orchestrator.preparation.schedules import listing
+from results.store.reader import Reader
 
 
 def check_subject(name: str, reader: Reader | None = None) -> None:

@@ -26,13 +26,13 @@ from typing import Any
 
 from campaigns.errors import WorldError
 from campaigns.scorers.execution import Job, Limits, Outcome, TestResult
+from orchestrator.places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 UNPRIVILEGED_UID = 65534
 MAX_RESULT_BYTES = 8 << 20
 _POLL_S = 0.05
 _GRACE_S = 10.0  # beyond the set's wall clock, for the judge to say so itself
-_START = "import sys; sys.path.insert(0, {root!r}); from orchestrator.confined import walls; walls.main({fd})"
+_START = "import sys; sys.path.insert(0, {root!r}); from orchestrator.scoring.confined import walls; walls.main({fd})"
 _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",  # sets that tests look at have one order, so that scoring again gives equal scores

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from threading import Lock
 from typing import Self
 
@@ -17,9 +16,9 @@ from campaigns.corpora.case import Case
 from campaigns.errors import WorldError
 from campaigns.scorers.verdict import Answer, Judged, Verdict
 from campaigns.scorers.worker import READY
-from orchestrator.process import die_with_parent
+from orchestrator.hosts.process import die_with_parent
+from orchestrator.places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 20.0
 START_S = 120.0  # importing sympy on a busy host
 MEMORY_BYTES = 4 << 30

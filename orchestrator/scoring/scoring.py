@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 
-from campaigns.corpora import manifest
+from campaigns.corpora import choice
 from campaigns.corpora.manifest import Corpus
 from campaigns.errors import IdentityMismatch, NothingAdmissible, UsageError, WorldError
 from campaigns.plan import Phase
@@ -23,11 +23,11 @@ from campaigns.records import Campaign, CampaignStatus, Request, Score
 from campaigns.scorers import scoring
 from campaigns.scorers.execution import Job, Outcome
 from campaigns.scorers.verdict import Answer, Verdict
-from orchestrator.sandbox import Sandbox, SandboxRefused
-from orchestrator.scorer import TIMEOUT_S, ScorerProcess
-from results.locks import CampaignLock
-from results.reader import Reader
-from results.store import Store
+from orchestrator.scoring.sandbox import Sandbox, SandboxRefused
+from orchestrator.scoring.scorer import TIMEOUT_S, ScorerProcess
+from results.store.locks import CampaignLock
+from results.store.reader import Reader
+from results.store.writer import Store
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def corpus_of(campaign: Campaign, path: str = "") -> Corpus:
     told = json.loads(campaign.config_json).get("corpus", {})
     if not wanted:
         raise UsageError(f"campaign {campaign.campaign_id} ran no corpus: only corpus campaigns have scores")
-    corpus = manifest.load("file" if path else told.get("source", ""), path or told.get("path", ""))
+    corpus = choice.load("file" if path else told.get("source", ""), path or told.get("path", ""))
     if corpus.sha256 != wanted:
         raise IdentityMismatch(
             f"campaign {campaign.campaign_id} ran corpus {wanted}, the file has {corpus.sha256}: "

@@ -19,9 +19,9 @@ from pathlib import Path
 from campaigns.errors import ServerFailed
 from campaigns.plan import Arm, Role, ServerPlan
 from campaigns.records import Process
-from orchestrator.adapters import Adapter
-from orchestrator.adapters.control import ask_json
-from orchestrator.process import ServerTree
+from orchestrator.hosts.process import ServerTree
+from orchestrator.servers.adapters import Adapter
+from orchestrator.servers.adapters.control import ask_json
 
 _PROBE_S = 0.1
 _ANSWER_S = 5.0

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from yaml import MarkedYAMLError, YAMLError
 
 from campaigns.errors import UsageError
-from orchestrator.identity import CONF, ROOT
+from orchestrator.places import CONF, ROOT
 
 
 def load(path: Path) -> dict[str, Any]:

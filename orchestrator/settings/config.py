@@ -29,8 +29,8 @@ from campaigns.plan import (
     ServerPlan,
     StartupMode,
 )
-from orchestrator.limits import at_least, check_values, unique
-from results.place import DEFAULT
+from orchestrator.settings.limits import at_least, check_values, unique
+from results.store.place import DEFAULT
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from campaigns.nearest import alike, nearest
-from orchestrator import config
+from orchestrator.settings import config
 
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _ITEMS: dict[Any, str] = {int: "whole numbers, as [0,1]", str: "words, as [one,two]"}

@@ -18,9 +18,9 @@ from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 
 from campaigns.errors import UsageError
 from campaigns.nearest import nearest
-from orchestrator.conf_files import fault, load, shown
-from orchestrator.identity import CONF
-from orchestrator.keys import keys_of, kind_of, meant, paths, wanted
+from orchestrator.places import CONF
+from orchestrator.settings.conf_files import fault, load, shown
+from orchestrator.settings.keys import keys_of, kind_of, meant, paths, wanted
 
 _UNKNOWN_KEY = re.compile(r"Key '(.+)' not in '(\w+)'")
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from campaigns.errors import CampaignError, WorldError
 from campaigns.plan import CampaignPlan, LeasePlan
-from orchestrator.claim import Claim, claim
-from orchestrator.cluster import Cluster, Placement, place
-from orchestrator.devices import open_inventory
-from orchestrator.lease import name_holder
-from orchestrator.locks import LockFolder
-from orchestrator.process import die_with_parent
-from orchestrator.stand import starts_servers
+from orchestrator.hosts.claim import Claim, claim
+from orchestrator.hosts.devices import open_inventory
+from orchestrator.hosts.lease import name_holder
+from orchestrator.hosts.locks import LockFolder
+from orchestrator.hosts.process import die_with_parent
+from orchestrator.startups.cluster import Cluster, Placement, place
+from orchestrator.startups.stand import starts_servers
 
 _ANSWER_S = 60.0  # beyond what a call may take by itself
 

@@ -30,7 +30,7 @@ from typing import Any
 
 from campaigns.errors import LeaseTimeout, NoDevice, WorldError
 from campaigns.plan import LeasePlan
-from orchestrator.devices import open_inventory
+from orchestrator.hosts.devices import open_inventory
 
 _OBJECT_STORE_BYTES = 80_000_000
 _JOIN_S = 60.0
@@ -57,7 +57,7 @@ def device_resource(uuid: str) -> str:
 class Cluster:
     """A connection to Ray. `private` instances live and die with this process and are on this host.
 
-    `claims` are what campaigns of this process use here (orchestrator.claims); they end with the connection.
+    `claims` are what campaigns of this process use here (orchestrator.startups.claims); they end with the connection.
     """
 
     private: bool

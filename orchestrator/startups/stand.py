@@ -19,19 +19,19 @@ from typing import Any
 from campaigns.errors import IdentityMismatch, NoDevice, ServerFailed
 from campaigns.plan import Arm, Block, CampaignPlan, Fixture, Role, StartupMode, Step, first_role
 from campaigns.records import Calibration, DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
-from orchestrator.adapters import discover, open_adapter
-from orchestrator.bench import Attempt, Bench
-from orchestrator.boundary import device_states
-from orchestrator.calibration import calibrate
-from orchestrator.claim import pick_patiently
-from orchestrator.client import Client
-from orchestrator.devices import CpuInventory, chosen, open_inventory
-from orchestrator.hardware import with_samples
-from orchestrator.lease import Lease, acquire, name_holder
-from orchestrator.locks import LockFolder
-from orchestrator.process import boot_id
-from orchestrator.sampler import Sampler
-from orchestrator.serving import Ground, RunningServer, disclosed, server_environment, split_cpus
+from orchestrator.hosts.boundary import device_states
+from orchestrator.hosts.claim import pick_patiently
+from orchestrator.hosts.devices import CpuInventory, chosen, open_inventory
+from orchestrator.hosts.hardware import with_samples
+from orchestrator.hosts.lease import Lease, acquire, name_holder
+from orchestrator.hosts.locks import LockFolder
+from orchestrator.hosts.process import boot_id
+from orchestrator.hosts.sampler import Sampler
+from orchestrator.measuring.bench import Attempt, Bench
+from orchestrator.measuring.calibration import calibrate
+from orchestrator.measuring.client import Client
+from orchestrator.servers.adapters import discover, open_adapter
+from orchestrator.servers.serving import Ground, RunningServer, disclosed, server_environment, split_cpus
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """One startup: an actor on the leased host that owns locks, servers and client, and the driver's handle on it.
 
-The actor dies with its raylet, its servers die with it (orchestrator.reaper), and the locks outlive it until the last
-of their processes is gone. The handle turns every way in which an actor can be lost into a ServerFailed; what the
-actor raises crosses as itself. Which requests to send, and what to store, is the driver's business.
+The actor dies with its raylet, its servers die with it (orchestrator.hosts.reaper), and the locks outlive it until
+the last of their processes is gone. The handle turns every way in which an actor can be lost into a ServerFailed;
+what the actor raises crosses as itself. Which requests to send, and what to store, is the driver's business.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, Self, TypeVar
 from campaigns.errors import CampaignError, LeaseTimeout, ServerFailed
 from campaigns.plan import Block, CampaignPlan, Fixture, Role, Step
 from campaigns.records import DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
-from orchestrator.claims import RemoteClaim, claimed
-from orchestrator.cluster import Cluster, Placement, place
-from orchestrator.lease import RETURN_S
-from orchestrator.locks import Kind, LockFolder
-from orchestrator.process import alive, die_with_parent
-from orchestrator.stand import Assignment, Stand
+from orchestrator.hosts.lease import RETURN_S
+from orchestrator.hosts.locks import Kind, LockFolder
+from orchestrator.hosts.process import alive, die_with_parent
+from orchestrator.startups.claims import RemoteClaim, claimed
+from orchestrator.startups.cluster import Cluster, Placement, place
+from orchestrator.startups.stand import Assignment, Stand
 
 T = TypeVar("T")
 _ANSWER_S = 60.0  # beyond what a call may take by itself

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from campaigns.verdicts import Judgement
-from results import cells
-from results.groups import Group
-from results.layout import table
-from results.summary import Summary
+from campaigns.judging.verdicts import Judgement
+from results.reading.groups import Group
+from results.reading.summary import Summary
+from results.reports import cells
+from results.reports.layout import table
 
 _EFFECT_HEADER = ("fixture", "campaign", "paired effect", "95 % interval", "noise floor", "verdict", "change")
 

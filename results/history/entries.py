@@ -15,12 +15,12 @@ import pandas as pd
 from sqlalchemy import bindparam, text
 
 from campaigns.errors import UsageError
+from campaigns.judging.statistics import PairEffect, by_startup, percent, startup_medians
+from campaigns.judging.verdicts import Context, Verdict, judge
 from campaigns.nearest import nearest
-from campaigns.statistics import PairEffect, by_startup, percent, startup_medians
-from campaigns.verdicts import Context, Verdict, judge
-from results.floors import family
-from results.groups import EXCLUDING, excluded, grouped
-from results.reader import Reader
+from results.reading.floors import family
+from results.reading.groups import EXCLUDING, excluded, grouped
+from results.store.reader import Reader
 
 _CAMPAIGNS = text("""
 SELECT campaign_id, name, created_utc, plan_json, fingerprint FROM campaign ORDER BY created_utc, rowid

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from campaigns.gates import Evidence, Result
+from campaigns.judging.gates import Evidence, Result
 from campaigns.records import Probe
-from results.floors import family
-from results.reader import Reader
-from results.summary import Summary, curve_of, summarise
+from results.reading.floors import family
+from results.reading.summary import Summary, curve_of, summarise
+from results.store.reader import Reader
 
 
 def evidence(reader: Reader, subject: str, library_sha256: str = "") -> Evidence:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from campaigns.errors import NothingAdmissible, UsageError
-from campaigns.planning import MAX_STARTUPS, Proposal, Variances, propose, variances
-from campaigns.statistics import by_startup, percent
-from results import frames
-from results.groups import group_effects
-from results.layout import table
-from results.reader import Reader
+from campaigns.judging.planning import MAX_STARTUPS, Proposal, Variances, propose, variances
+from campaigns.judging.statistics import by_startup, percent
+from results.reading import frames
+from results.reading.groups import group_effects
+from results.reports.layout import table
+from results.store.reader import Reader
 
 
 def forecast(reader: Reader, campaign_id: str, wanted: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
-from results.reader import Reader
+from results.store.reader import Reader
 
 _REQUESTS = text("""
 SELECT count(*), avg(r.end_ns - r.sched_ns) * 1e-9 FROM request r JOIN campaign c USING (campaign_id)

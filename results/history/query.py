@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from campaigns.errors import UsageError
-from results.reader import Reader
+from results.store.reader import Reader
 
 _STEPS = 10_000  # of SQLite's virtual machine between two looks at the clock
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})

@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
+from campaigns.judging.verdicts import counted
 from campaigns.records import Campaign, CampaignStatus
-from campaigns.verdicts import counted
-from results.health import told_once
-from results.reader import Reader
+from results.reading.health import told_once
+from results.store.reader import Reader
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pandas as pd
 
 from campaigns.errors import UsageError
-from results import figures
-from results.history import EVERYTHING, Filter, history
-from results.reader import Reader
-from results.svg import svg
+from results.history.entries import EVERYTHING, Filter, history
+from results.reports import figures
+from results.reports.svg import svg
+from results.store.reader import Reader
 
 COLUMNS = (
     "created_utc",

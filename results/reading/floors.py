@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import text
 
+from campaigns.judging.statistics import PairEffect, by_startup, startup_medians
 from campaigns.plan import Mode
 from campaigns.scope import Series
-from campaigns.statistics import PairEffect, by_startup, startup_medians
-from results.levels import Source
-from results.reader import Reader
+from results.reading.levels import Source
+from results.store.reader import Reader
 
 # What an A/A campaign may have otherwise: its arms, its prompts (matched by name), and the code round the server.
 _FREE = ("arm.", "control_plane_sha256", "prompts_sha256", "corpus_sha256", "warmups")
@@ -40,7 +40,7 @@ def aa_medians(
 
 
 def pair_effects(admissible: pd.DataFrame, source: Source) -> list[PairEffect]:
-    """The effects of pairs that have a time in both arms, in the order of running (`campaigns.compare.effect`)."""
+    """The effects of pairs that have a time in both arms, in the order of running (`judging.compare.effect`)."""
     sides = [f"{role}_{source.level_column}" for role in ("control", "candidate")]
     turn = admissible[["control_position", "candidate_position"]].min(axis=1)
     timed = admissible.assign(turn=turn).dropna(subset=sides).sort_values(["startup", "turn"], kind="stable")

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, text
 
 from campaigns.records import Reason
 from campaigns.scope import Scope
-from results.reader import Reader
+from results.store.reader import Reader
 
 ENGINE_MS = f"{Scope.REQUEST_AVERAGE_ENGINE.column}_ms"
 CLIENT_MS = f"{Scope.REQUEST_AVERAGE_CLIENT.column}_ms"

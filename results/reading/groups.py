@@ -15,14 +15,14 @@ from typing import Any
 
 import pandas as pd
 
+from campaigns.judging.statistics import PairEffect, outliers, settle_drift
+from campaigns.judging.verdicts import Context, Judgement, judge
 from campaigns.plan import Role
 from campaigns.records import Exactness, Failure, Reason
-from campaigns.statistics import PairEffect, outliers, settle_drift
-from campaigns.verdicts import Context, Judgement, judge
-from results import frames
-from results.floors import pair_effects
-from results.levels import ArmLevels, Source, arm_levels, source_of
-from results.reader import Reader
+from results.reading import frames
+from results.reading.floors import pair_effects
+from results.reading.levels import ArmLevels, Source, arm_levels, source_of
+from results.store.reader import Reader
 
 EXCLUDING = frozenset(
     {Reason.THROTTLE, Reason.FOREIGN_PROCESS, Reason.CLOCK_STEP, Reason.IDENTITY_FAIL, Reason.OPERATOR}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from campaigns.compare import divergence
+from campaigns.judging.compare import divergence
 from campaigns.records import CPU_UUID, Exactness, Failure
-from results.reader import Life, Reader
+from results.store.reader import Life, Reader
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from campaigns.quantiles import Quantile, median_quantile, quantile
+from campaigns.judging.quantiles import Quantile, median_quantile, quantile
 from campaigns.scope import Scope
-from results.frames import CLIENT_MS, ENGINE_MS
+from results.reading.frames import CLIENT_MS, ENGINE_MS
 
 QUANTILES = (0.5, 0.9, 0.99)
 

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import text
 
 from campaigns.records import CPU_UUID
-from results.reader import Reader
+from results.store.reader import Reader
 
 _LOADS = text("""
 SELECT load FROM device_sample WHERE campaign_id = :campaign AND device_uuid LIKE :cpu AND load IS NOT NULL

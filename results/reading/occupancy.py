@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from campaigns.plan import Phase
-from results.reader import IdentityEvent, Life
+from results.store.reader import IdentityEvent, Life
 
 # Counters that only rise when something went wrong, and what should stay as it was.
 _FAULTS = ("ecc_uncorrected", "pcie_replays")

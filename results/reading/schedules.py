@@ -15,8 +15,8 @@ from sqlalchemy import select
 
 from campaigns.plan import Role
 from campaigns.routes import Route, routes
-from results import schema
-from results.reader import Reader
+from results.store import schema
+from results.store.reader import Reader
 
 
 @dataclass(frozen=True)

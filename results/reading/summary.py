@@ -14,22 +14,22 @@ from typing import Any
 
 import pandas as pd
 
-from campaigns.compare import FLAGS
 from campaigns.errors import Exit, highest
-from campaigns.gates import Curve, curve_faults
+from campaigns.judging.compare import FLAGS
+from campaigns.judging.gates import Curve, curve_faults
+from campaigns.judging.statistics import PairEffect, holm, mismatch_bound
+from campaigns.judging.verdicts import Context, Evidence, Judgement, Verdict, counted, judge
 from campaigns.plan import Mode
 from campaigns.records import Campaign, CampaignStatus, Exactness, Failure
-from campaigns.statistics import PairEffect, holm, mismatch_bound
-from campaigns.verdicts import Context, Evidence, Judgement, Verdict, counted, judge
-from results import frames
-from results.floors import aa_medians
-from results.groups import Group, Setting, build, context_length, excluded, group_effects, grouped
-from results.health import Determinism, determinism, missing_notes
-from results.levels import Source, source_of
-from results.load import HostLoad, host_load
-from results.occupancy import Occupancy, occupancy
-from results.reader import Life, Reader
-from results.schedules import ArmRoute, arm_routes
+from results.reading import frames
+from results.reading.floors import aa_medians
+from results.reading.groups import Group, Setting, build, context_length, excluded, group_effects, grouped
+from results.reading.health import Determinism, determinism, missing_notes
+from results.reading.levels import Source, source_of
+from results.reading.load import HostLoad, host_load
+from results.reading.occupancy import Occupancy, occupancy
+from results.reading.schedules import ArmRoute, arm_routes
+from results.store.reader import Life, Reader
 
 _UNDECIDED = frozenset({Verdict.SCREEN, Verdict.INCONCLUSIVE, Verdict.ORDER_SENSITIVE, Verdict.BELOW_RESOLUTION})
 

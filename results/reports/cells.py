@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from campaigns.quantiles import Confidence, Quantile
+from campaigns.judging.quantiles import Confidence, Quantile
+from campaigns.judging.statistics import Interval, percent
+from campaigns.judging.verdicts import Judgement, show_interval
 from campaigns.scope import Scope
-from campaigns.statistics import Interval, percent
-from campaigns.verdicts import Judgement, show_interval
 
 DASH = "–"
 _SCOPE_WORDS = {

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from campaigns.judging.statistics import percent
 from campaigns.records import CPU_UUID
-from campaigns.statistics import percent
-from results.groups import Group
+from results.reading.groups import Group
 
-# Each stands for a CSS variable; results.svg replaces them.
+# Each stands for a CSS variable; results.reports.svg replaces them.
 INK, FAINT, CONTROL, CANDIDATE, BAND = "#010101", "#020202", "#030303", "#040404", "#050505"
 STYLE: dict[str, Mapping[str, Any]] = {
     "control": {"color": CONTROL, "marker": "o", "linestyle": "-"},

@@ -1,4 +1,4 @@
-"""The report as one HTML file: no network, light and dark, phone and paper. Figures come from results.figures."""
+"""The report as one HTML file: no network, light and dark, phone and paper. Figures are results.reports.figures."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 
 from campaigns.records import Score
-from results import cells, figures, frames
-from results.groups import Group, excluded, grouped
-from results.markdown import all_tables, notes
-from results.reader import Reader
-from results.summary import Summary, is_aa
-from results.svg import svg
+from results.reading import frames
+from results.reading.groups import Group, excluded, grouped
+from results.reading.summary import Summary, is_aa
+from results.reports import cells, figures
+from results.reports.markdown import all_tables, notes
+from results.reports.svg import svg
+from results.store.reader import Reader
 
 _MAX_ROUNDS = 200_000  # read for figures; evenly over the requests
 _Q1 = 2  # the kind of a narrow step in the round table

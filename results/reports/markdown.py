@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 
+from campaigns.judging.verdicts import counted
 from campaigns.records import Score
 from campaigns.scope import Scope
-from campaigns.verdicts import counted
-from results import cells, tables
-from results.health import told_once
-from results.summary import Summary, bound, is_aa
-from results.tables import Table
+from results.reading.health import told_once
+from results.reading.summary import Summary, bound, is_aa
+from results.reports import cells, tables
+from results.reports.tables import Table
 
 
 def markdown(summary: Summary, scores: Sequence[Score] = (), *, all_quantiles: bool = False) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pandas as pd
 
-from campaigns.quantiles import Confidence, interval, quantile
+from campaigns.judging.quantiles import Confidence, interval, quantile
 from campaigns.scope import Scope, Series, pooled
-from results import cells, frames
-from results.levels import QUANTILES
-from results.reader import Reader
-from results.rounds import lag1
-from results.summary import Summary
-from results.tables import Table
+from results.reading import frames
+from results.reading.levels import QUANTILES
+from results.reading.summary import Summary
+from results.reports import cells
+from results.reports.tables import Table
+from results.store.reader import Reader
+from results.store.rounds import lag1
 
 _Q1 = 2
 

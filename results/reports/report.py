@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from campaigns.errors import UsageError
-from results.reader import Reader
-from results.summary import Summary, summarise
+from results.reading.summary import Summary, summarise
+from results.store.reader import Reader
 
 Render = Callable[[Summary, Reader, bool], str]
 
@@ -23,30 +23,30 @@ def render_summary(summary: Summary, reader: Reader, format: str, *, all_quantil
 
 
 def _markdown(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
-    from results.markdown import markdown, table_markdown
+    from results.reports.markdown import markdown, table_markdown
 
     text = markdown(summary, reader.scores(summary.campaign.campaign_id), all_quantiles=all_quantiles)
     if not all_quantiles:
         return text
-    from results.pooled import pooled_rounds
+    from results.reports.pooled import pooled_rounds
 
     return f"{text}\n{table_markdown(pooled_rounds(summary, reader))}\n"
 
 
 def _json(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
-    from results.report_json import report_json
+    from results.reports.report_json import report_json
 
     return report_json(summary, reader.scores(summary.campaign.campaign_id))
 
 
 def _html(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
-    from results.html import html
+    from results.reports.html import html
 
     return html(summary, reader, reader.scores(summary.campaign.campaign_id), all_quantiles=all_quantiles)
 
 
 def _csv(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
-    from results.report_csv import report_csv
+    from results.reports.report_csv import report_csv
 
     return report_csv(summary)
 

@@ -7,8 +7,8 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from results.report_json import content
-from results.summary import Summary
+from results.reading.summary import Summary
+from results.reports.report_json import content
 
 _SHARED = (
     "campaign_id",

@@ -6,17 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from campaigns.quantiles import METHOD, Quantile
+from campaigns.judging.quantiles import METHOD, Quantile
+from campaigns.judging.statistics import Interval, percent
+from campaigns.judging.verdicts import Judgement
 from campaigns.records import Score
-from campaigns.statistics import Interval, percent
-from campaigns.verdicts import Judgement
-from results.cells import verdict
-from results.groups import Group
-from results.levels import ArmLevels, Source
-from results.reader import Life
-from results.schedules import ArmRoute
-from results.summary import Summary, bound
-from results.tables import scores as score_table
+from results.reading.groups import Group
+from results.reading.levels import ArmLevels, Source
+from results.reading.schedules import ArmRoute
+from results.reading.summary import Summary, bound
+from results.reports.cells import verdict
+from results.reports.tables import scores as score_table
+from results.store.reader import Life
 
 SCHEMA_VERSION = 1
 

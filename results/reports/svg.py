@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from results.figures import BAND, CANDIDATE, CONTROL, FAINT, INK
+from results.reports.figures import BAND, CANDIDATE, CONTROL, FAINT, INK
 
 _VARIABLES = {
     INK: "currentColor",

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from campaigns.judging.statistics import mismatch_bound
 from campaigns.plan import Role
 from campaigns.records import Score
 from campaigns.scorers.paired import Discordance, discordance, newest
-from campaigns.statistics import mismatch_bound
-from results import cells
-from results.groups import Group, context_length
-from results.levels import ArmLevels
-from results.reader import Life
-from results.summary import Summary
+from results.reading.groups import Group, context_length
+from results.reading.levels import ArmLevels
+from results.reading.summary import Summary
+from results.reports import cells
+from results.store.reader import Life
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from campaigns.errors import IdentityMismatch
-from results.database import not_a_store, reader_engine, writer_engine, writing
-from results.place import make_place
-from results.schema import REVISION
+from results.store.database import not_a_store, reader_engine, writer_engine, writing
+from results.store.place import make_place
+from results.store.schema import REVISION
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 

@@ -27,13 +27,13 @@ from campaigns.records import (
     Startup,
     StartupEnd,
 )
-from results import schema
-from results.database import complaint, reader_engine
-from results.locks import has_writer
-from results.migrate import check_known, copy_store, migrate, revision
-from results.recorded import Recorded, recorded
-from results.rounds import COLUMNS, from_rows
-from results.rows import decode, unpack_ids
+from results.store import schema
+from results.store.database import complaint, reader_engine
+from results.store.locks import has_writer
+from results.store.migrate import check_known, copy_store, migrate, revision
+from results.store.recorded import Recorded, recorded
+from results.store.rounds import COLUMNS, from_rows
+from results.store.rows import decode, unpack_ids
 
 T = TypeVar("T")
 _ROUNDS = f"SELECT {', '.join(COLUMNS)} FROM round WHERE request_id = ? ORDER BY round_index"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from campaigns.records import Round
-from results.hashing import canonical_json
+from results.store.hashing import canonical_json
 
 COLUMNS = (
     "round_index",

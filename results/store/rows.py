@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from campaigns.plan import PairKey
-from results.hashing import canonical_json
+from results.store.hashing import canonical_json
 
 T = TypeVar("T")
 _HINTS: dict[Any, dict[str, Any]] = {}

@@ -12,15 +12,15 @@ from itertools import chain
 
 from sqlalchemy import RowMapping, Table, select, text
 
-from campaigns.compare import compare
 from campaigns.hashes import token_sha256
+from campaigns.judging.compare import compare
 from campaigns.plan import Role
 from campaigns.records import Pair, Request
-from results import schema
-from results.hashing import rounds_sha256, row_sha256
-from results.reader import Reader
-from results.rounds import COLUMNS, same_summary, summarise, to_matrix
-from results.rows import decode, unpack_ids
+from results.store import schema
+from results.store.hashing import rounds_sha256, row_sha256
+from results.store.reader import Reader
+from results.store.rounds import COLUMNS, same_summary, summarise, to_matrix
+from results.store.rows import decode, unpack_ids
 
 _ROUNDS = f"SELECT {', '.join(COLUMNS)} FROM round WHERE request_id = ? ORDER BY round_index"
 _KEY_COLUMNS = (

@@ -33,14 +33,14 @@ from campaigns.records import (
     Startup,
     StartupEnd,
 )
-from results import schema
-from results.database import writer_engine, writing
-from results.hashing import canonical_json, rounds_sha256, row_sha256
-from results.locks import CampaignLock
-from results.migrate import migrate
-from results.recorded import Recorded, recorded
-from results.rounds import COLUMNS, Flat, flatten, summarise, to_matrix
-from results.rows import encode, pack_ids
+from results.store import schema
+from results.store.database import writer_engine, writing
+from results.store.hashing import canonical_json, rounds_sha256, row_sha256
+from results.store.locks import CampaignLock
+from results.store.migrate import migrate
+from results.store.recorded import Recorded, recorded
+from results.store.rounds import COLUMNS, Flat, flatten, summarise, to_matrix
+from results.store.rows import encode, pack_ids
 
 _ROUNDS_A_STATEMENT = 60  # half the time of one a statement; parameters stay below 999, SQLite's oldest limit
 

@@ -14,8 +14,8 @@ from sqlalchemy import text
 from campaigns.errors import UsageError
 from campaigns.plan import Phase, Role
 from campaigns.records import Request
-from results import frames
-from results.reader import Reader
+from results.reading import frames
+from results.store.reader import Reader
 
 _NS = 1e-9
 _STARTUPS = text("SELECT * FROM v_startup WHERE campaign_id = :campaign ORDER BY startup_index, attempt")

@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy import Connection, Table, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
-from campaigns.verdicts import counted
-from results import schema
-from results.hashing import row_sha256
-from results.reader import Reader
-from results.rounds import COLUMNS
-from results.store import Store, utc_now
+from campaigns.judging.verdicts import counted
+from results.store import schema
+from results.store.hashing import row_sha256
+from results.store.reader import Reader
+from results.store.rounds import COLUMNS
+from results.store.writer import Store, utc_now
 
 _TIED = (schema.request_summary, schema.round_)  # follow their request
 _OWN = (schema.campaign, schema.request, schema.imported, *_TIED)

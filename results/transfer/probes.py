@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from campaigns.errors import UsageError
-from campaigns.gates import GateStatus, check_of
+from campaigns.judging.gates import GateStatus, check_of
 from campaigns.records import Probe
-from results.hashing import canonical_json
+from results.store.hashing import canonical_json
 
 
 def parse(lines: Iterable[str], *, subject: str = "", library_sha256: str = "") -> Iterator[Probe]:

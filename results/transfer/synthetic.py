@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from campaigns.compare import compare
 from campaigns.hashes import counts_sha256, token_sha256
+from campaigns.judging.compare import compare
 from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, Step, blocks, life_warmups
 from campaigns.provenance import METHODOLOGY_VERSION, canonical_json, sha256_text
 from campaigns.records import (
@@ -30,7 +30,7 @@ from campaigns.records import (
     StartupEnd,
     StartupStatus,
 )
-from results.store import Store
+from results.store.writer import Store
 
 Q = 7  # proposals of a full draft
 _Q1_NS = 1_000_000  # a narrow step

@@ -1,11 +1,11 @@
 """Audits of a checkpoint under two arms, as JSON lines. Off in timed runs; knows no HTTP and no clock.
 
-    python -m runtime.audit fixed-prefix --model DIR --tape TAPE.json --control OP=NAME --candidate OP=NAME
-    python -m runtime.audit shadow --model DIR --tape TAPE.json --candidate OP=NAME
+    python -m runtime.audits.audit fixed-prefix --model DIR --tape TAPE.json --control OP=NAME --candidate OP=NAME
+    python -m runtime.audits.audit shadow --model DIR --tape TAPE.json --candidate OP=NAME
 
 `fixed-prefix` forces a token tape through prefill and verification, keeps the native logits of each arm, and puts them
 side by side. `shadow` answers the tape's prompt while the candidate runs beside the default on live operands
-(`runtime.shadow`). A tape is {"prompt_ids": [...], "forced_ids": [...]}. Exit code 0 where every bit agrees and
+(`runtime.audits.shadow`). A tape is {"prompt_ids": [...], "forced_ids": [...]}. Exit code 0 where every bit agrees and
 something was compared, 2 where not, 1 where the audit could not run.
 """
 
@@ -19,15 +19,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.compare import same_bytes
-from kernels.registry import KernelError
+from kernels.checking.compare import same_bytes
+from kernels.errors import KernelError
+from runtime.audits.shadow import Shadow
 from runtime.config import read_json
-from runtime.engine import Engine, EngineOptions
+from runtime.engine.engine import Engine, EngineOptions
+from runtime.engine.sequence import GenerateRequest
 from runtime.errors import RequestError, RuntimeFault
 from runtime.models.steps import PrefillStep, VerifyStep
-from runtime.sampling import SamplingParams, distribution
-from runtime.sequence import GenerateRequest
-from runtime.shadow import Shadow
+from runtime.speculation.sampling import SamplingParams, distribution
 
 Line = dict[str, Any]
 
@@ -154,7 +154,7 @@ def _arm(text: str) -> dict[str, str]:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m runtime.audit", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m runtime.audits.audit", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("audit", choices=("fixed-prefix", "shadow"), help="what is compared; see above")
     parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="checkpoint folder")

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.compare import first_difference
-from kernels.registry import Op, Routes, select
+from kernels.checking.compare import first_difference
+from kernels.registry import Op, select
+from kernels.routes import Routes
 
 
 @dataclass

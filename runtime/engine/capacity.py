@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 
-from runtime.cache import draft_cache_bytes, target_cache_bytes
 from runtime.config import DraftConfig, TargetConfig
 from runtime.errors import CapacityError
+from runtime.memory.cache import draft_cache_bytes, target_cache_bytes
+from runtime.memory.state import state_bytes
 from runtime.models import quant
 from runtime.models.weights import draft_shapes, parameter_count, target_shapes
-from runtime.state import state_bytes
 
 WORKSPACE = 0.05
 GIB = 2**30

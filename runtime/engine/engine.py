@@ -14,23 +14,23 @@ from typing import Any
 
 import torch
 
-from kernels.registry import Routes
-from runtime import capacity
-from runtime.cache import CACHE_DTYPES, DraftCache, PagedCache, hybrid_pages
+from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig, eos_token_ids, read_json
+from runtime.engine import capacity
+from runtime.engine.graphs import Graphs
+from runtime.engine.round import Decoder
+from runtime.engine.sequence import Finish, GenerateRequest, Generation, Prefill, RoundRecord
+from runtime.engine.vocabulary import ShardedVocabulary, Vocabulary
 from runtime.errors import ModelError, RequestError
-from runtime.graphs import Graphs
+from runtime.memory.cache import CACHE_DTYPES, DraftCache, PagedCache, hybrid_pages
+from runtime.memory.state import StatePool
 from runtime.models.drafter import Drafter
+from runtime.models.parallel import Group, ShardedWeights, parallelise, shard_config
+from runtime.models.random_model import Declaration, fingerprint
 from runtime.models.steps import Memory
 from runtime.models.target import Target
 from runtime.models.weights import read_draft, read_target
 from runtime.operators import Operators
-from runtime.parallel import Group, ShardedWeights, parallelise, shard_config
-from runtime.random_model import Declaration, fingerprint
-from runtime.round import Decoder
-from runtime.sequence import Finish, GenerateRequest, Generation, Prefill, RoundRecord
-from runtime.state import StatePool
-from runtime.vocabulary import ShardedVocabulary, Vocabulary
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ROWS = 8
@@ -60,7 +60,7 @@ class EngineOptions:
 class Engine:
     """`max_model_len` tokens of prompt and answer; `block_size` rows a round; `routes` choose the schedules.
 
-    `made_weights` says what a declared model's weights are (`runtime.random_model`), None where they were read.
+    `made_weights` says what a declared model's weights are (`runtime.models.random_model`), None where they were read.
     """
 
     def __init__(

@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 
 from kernels.selection import Candidates
-from runtime import draft, lookup
-from runtime.acceptance import Proposal, accept
-from runtime.cache import DraftCache
-from runtime.clock import PhaseClock
-from runtime.graphs import Graphs
+from runtime.engine.clock import PhaseClock
+from runtime.engine.graphs import Graphs
+from runtime.engine.sequence import Generation, Prefill, RoundRecord, TokenGate
+from runtime.engine.vocabulary import Vocabulary
+from runtime.memory.cache import DraftCache
+from runtime.memory.state import RequestState
 from runtime.models.drafter import Drafter
 from runtime.models.steps import Memory, PrefillStep, VerifyStep
 from runtime.models.target import Target
 from runtime.operators import Operators
-from runtime.sampling import Distribution, SamplingParams, bad_logits, distribution, shortlisted
-from runtime.sequence import Generation, Prefill, RoundRecord, TokenGate
-from runtime.state import RequestState
-from runtime.vocabulary import Vocabulary
+from runtime.speculation import draft, lookup
+from runtime.speculation.acceptance import Proposal, accept
+from runtime.speculation.sampling import Distribution, SamplingParams, bad_logits, distribution, shortlisted
 
 Context = list[tuple[Tensor, Tensor]]
 

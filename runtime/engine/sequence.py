@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from runtime.errors import CapacityError, RequestError
-from runtime.noise import signed
-from runtime.sampling import SamplingParams
+from runtime.speculation.noise import signed
+from runtime.speculation.sampling import SamplingParams
 
 SPECULATION = ("dflash", "lookup", "none")
 

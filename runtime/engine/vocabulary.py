@@ -18,7 +18,7 @@ from kernels.selection import Candidates
 from runtime.operators import Operators
 
 if TYPE_CHECKING:
-    from runtime.parallel import Group
+    from runtime.models.parallel import Group
 
 
 class Vocabulary:

@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.generation import Step
-from runtime.http_requests import Order
-from runtime.tools import CallParser
-from runtime.transcript import Piece
+from runtime.http.requests import Order
+from runtime.text.generation import Step
+from runtime.text.tools import CallParser
+from runtime.text.transcript import Piece
 
 DONE = b"data: [DONE]\n\n"
 

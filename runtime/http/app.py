@@ -19,14 +19,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from runtime import http_answers as answers
-from runtime import http_fields as fields
-from runtime.engine_client import EngineBusy, EngineDead, EngineRefused, QueueFull
-from runtime.http_errors import ApiError, bad
-from runtime.http_requests import ModelCard, Order, chat_order, completion_order, tokens_to_count
-from runtime.metrics import ServerMetrics
-from runtime.openapi import description
-from runtime.service import DISTRIBUTION, Run, Service
+from runtime.http import answers, fields
+from runtime.http.errors import ApiError, bad
+from runtime.http.metrics import ServerMetrics
+from runtime.http.openapi import description
+from runtime.http.requests import ModelCard, Order, chat_order, completion_order, tokens_to_count
+from runtime.http.service import DISTRIBUTION, Run, Service
+from runtime.workers.client import EngineBusy, EngineDead, EngineRefused, QueueFull
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}

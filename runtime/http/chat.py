@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime import http_fields as fields
-from runtime.grammar import GrammarChecker, ToolOrder, format_grammar, read_tools, tool_grammar
-from runtime.http_errors import bad
-from runtime.tokenizer import ChatTemplate, TemplateError
+from runtime.http import fields
+from runtime.http.errors import bad
+from runtime.http.grammar import GrammarChecker, ToolOrder, format_grammar, read_tools, tool_grammar
+from runtime.text.tokenizer import ChatTemplate, TemplateError
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.http_errors import ApiError, bad
+from runtime.http.errors import ApiError, bad
 
 Body = Mapping[str, Any]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer
 
-from runtime import http_fields as fields
-from runtime.http_errors import bad
+from runtime.http import fields
+from runtime.http.errors import bad
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _HEADER = "%llguidance {}\n"

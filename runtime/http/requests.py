@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runtime import http_fields as fields
-from runtime.chat import ChatOrder, read_chat
-from runtime.generation import Generation, Sampling
-from runtime.grammar import GrammarChecker
-from runtime.http_errors import ApiError, bad
-from runtime.tokenizer import ChatTemplate, TextTokenizer
+from runtime.http import fields
+from runtime.http.chat import ChatOrder, read_chat
+from runtime.http.errors import ApiError, bad
+from runtime.http.grammar import GrammarChecker
+from runtime.text.generation import Generation, Sampling
+from runtime.text.tokenizer import ChatTemplate, TextTokenizer
 
 _MAX_STOPS = 16
 _MAX_SEED = 2**63 - 1

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from runtime import identity
-from runtime.engine_client import EngineClient, Job
-from runtime.generation import Step
-from runtime.http_answers import Progress
-from runtime.http_requests import ModelCard, Order
-from runtime.metrics import ServerMetrics
-from runtime.transcript import NO_MARKERS, Markers, Piece, Transcript
+from runtime.http.answers import Progress
+from runtime.http.metrics import ServerMetrics
+from runtime.http.requests import ModelCard, Order
+from runtime.text.generation import Step
+from runtime.text.transcript import NO_MARKERS, Markers, Piece, Transcript
+from runtime.workers.client import EngineClient, Job
 
 DISTRIBUTION = "dflash2-campaigns"
 

@@ -2,8 +2,8 @@
 
 Column-parallel weights are cut by output rows, row-parallel ones by input columns; a row-parallel product is summed
 over the ranks in rank order in FP32, so that every rank holds the same bits. The head is cut by vocabulary;
-`runtime.vocabulary` merges what the ranks find in their parts. Embedding and drafter are whole on every rank. Equal
-bits give equal tokens, so no token has to be sent; `Group.agree` carries what only one rank can know.
+`runtime.engine.vocabulary` merges what the ranks find in their parts. Embedding and drafter are whole on every rank.
+Equal bits give equal tokens, so no token has to be sent; `Group.agree` carries what only one rank can know.
 
 Knows no requests and no kernels.
 """

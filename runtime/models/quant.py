@@ -6,7 +6,7 @@ Per linear: `weight_packed` uint8 [N, K/2] (two E2M1 codes a byte, low nibble fi
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,11 +14,14 @@ from torch import Tensor
 from kernels.projection.nvfp4 import GROUP, Nvfp4Weight, padded
 from runtime.errors import ModelError
 
-if TYPE_CHECKING:
-    from runtime.models.weights import Checkpoint
-
 FORMAT = "nvfp4-pack-quantized"
 TILE = 32
+
+
+class Stored(Protocol):
+    """Where the parts of a linear lie, by their names; `runtime.models.weights.Checkpoint` is one."""
+
+    def raw(self, name: str) -> Tensor: ...
 
 
 def format_of(raw: Mapping[str, Any]) -> str | None:
@@ -38,7 +41,7 @@ def quantisable(name: str) -> bool:
     return "_proj" in name and name.endswith(".weight")
 
 
-def check(checkpoint: "Checkpoint", name: str, shape: tuple[int, ...]) -> None:
+def check(checkpoint: Stored, name: str, shape: tuple[int, ...]) -> None:
     """Refuse a quantised linear whose parts are missing or do not fit `shape` [N, K]."""
     n, k = shape
     if k % GROUP:
@@ -54,7 +57,7 @@ def check(checkpoint: "Checkpoint", name: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def read(checkpoint: "Checkpoint", name: str, device: torch.device) -> Nvfp4Weight:
+def read(checkpoint: Stored, name: str, device: torch.device) -> Nvfp4Weight:
     """One quantised linear as stored; `dequantised()` gives its FP32 values with one rounding."""
     packed, scales = (checkpoint.raw(f"{name}.{part}").to(device) for part in ("weight_packed", "weight_scale"))
     return Nvfp4Weight(packed, scales, float(checkpoint.raw(f"{name}.weight_global_scale")), packed.shape[0])

@@ -1,6 +1,6 @@
 """Checkpoints whose weights are declared instead of stored, to measure shapes that no disk here holds.
 
-    python -m runtime.random_model FOLDER --shape benchmarks/qwen3_8_27b.json --format nvfp4 --seed 1
+    python -m runtime.models.random_model FOLDER --shape benchmarks/qwen3_8_27b.json --format nvfp4 --seed 1
 
 writes configurations, a tokenizer and `random_weights.json`, some hundred kilobytes. An engine that loads the folder
 makes the weights on its device from names, shapes and the seed: the same values at every start on the same kind of
@@ -32,7 +32,7 @@ from runtime.models.weights import RandomWeights, Shapes, draft_shapes, random_w
 
 DECLARATION = "random_weights.json"
 FORMATS = ("dense", "nvfp4")
-TOKENIZER = Path(__file__).resolve().parent / "checkpoints" / "nano"
+TOKENIZER = Path(__file__).resolve().parents[1] / "checkpoints" / "nano"
 # Root mean square of a uniformly random E2M1 code.
 CODE_RMS = (68.5 / 8) ** 0.5
 # Words per step of a checksum: what its temporaries may cost.
@@ -202,7 +202,9 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _parse(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m runtime.random_model", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m runtime.models.random_model", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("folder", type=Path, help="where to write; a model folder for the server")
     parser.add_argument("--shape", type=Path, required=True, help='JSON of {"target": config, "drafter": config}')
     parser.add_argument("--format", choices=FORMATS, default="nvfp4", help="of the target's linears")

@@ -5,21 +5,20 @@ Steps know layouts and nothing about sampling. The page table and all lengths a 
 host copies of them are what the caller already knew.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from kernels import attention, gdn
-from runtime.cache import PagedCache
+from runtime.memory.cache import PagedCache
+from runtime.memory.state import RequestState, StatePool
 from runtime.models.delta import chunked_delta_rule, gates
 from runtime.models.layers import Rotary, softmax_attention
-from runtime.state import RequestState, StatePool
-
-if TYPE_CHECKING:
-    from runtime.models.target import Attention, GatedDeltaNet
+from runtime.operators import Operators
 
 
 @dataclass(frozen=True)
@@ -30,12 +29,32 @@ class Memory:
     pool: StatePool
 
 
+class Asking(Protocol):
+    """What every module that asks a step says of itself: its layer, and where its operator is called."""
+
+    layer: int
+    operators: Operators
+    site: str
+
+
+class Attention(Asking, Protocol):
+    scale: float
+    problems: dict[Hashable, attention.Problem]
+
+
+class GatedDeltaNet(Asking, Protocol):
+    operands: gdn.Layer
+    problems: dict[Hashable, gdn.Problem]
+
+    def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]: ...
+
+
 class Step(Protocol):
     def rotate(self, x: Tensor) -> Tensor: ...
 
-    def attention(self, module: "Attention", q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
+    def attention(self, module: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
 
-    def recurrence(self, module: "GatedDeltaNet", qkv: Tensor, a: Tensor, b: Tensor) -> Tensor: ...
+    def recurrence(self, module: GatedDeltaNet, qkv: Tensor, a: Tensor, b: Tensor) -> Tensor: ...
 
 
 class SequenceStep:
@@ -47,10 +66,10 @@ class SequenceStep:
     def rotate(self, x: Tensor) -> Tensor:
         return self.rotary(x, self.table)
 
-    def attention(self, module: "Attention", q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attention(self, module: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return softmax_attention(q, k, v, None, module.scale, causal=True)
 
-    def recurrence(self, module: "GatedDeltaNet", qkv: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    def recurrence(self, module: GatedDeltaNet, qkv: Tensor, a: Tensor, b: Tensor) -> Tensor:
         history = qkv.new_zeros(qkv.shape[0], module.operands.conv_weight.shape[1] - 1, qkv.shape[2])
         q, k, v = module.split_heads(convolve(history, qkv, module.operands.conv_weight))
         g, beta = gates(a, b, module.operands.a_log, module.operands.dt_bias)
@@ -63,7 +82,7 @@ class PrefillStep:
     The first chunk starts from zero, whatever the request's recycled slots contain, also when it is one token long.
     """
 
-    def __init__(self, rotary: Rotary, start: int, length: int, memory: "Memory", state: RequestState) -> None:
+    def __init__(self, rotary: Rotary, start: int, length: int, memory: Memory, state: RequestState) -> None:
         positions = torch.arange(start, start + length, device=memory.pool.device)
         self.rotary, self.table = rotary, rotary.table(positions)
         self.start, self.end = start, start + length
@@ -73,7 +92,7 @@ class PrefillStep:
     def rotate(self, x: Tensor) -> Tensor:
         return self.rotary(x, self.table)
 
-    def attention(self, module: "Attention", q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attention(self, module: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         self.cache.write(module.layer, self.slots, k, v)
         keys, values = self.cache.read(module.layer, self.end, q.dtype)
         if self.start == 0:
@@ -88,7 +107,7 @@ class PrefillStep:
         mask = torch.arange(end, device=q.device) <= queries[:, None]
         return softmax_attention(rows, keys[:end], values[:end], mask, scale)
 
-    def recurrence(self, module: "GatedDeltaNet", qkv: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    def recurrence(self, module: GatedDeltaNet, qkv: Tensor, a: Tensor, b: Tensor) -> Tensor:
         recurrent, line = self.pool.recurrent[module.layer], self.pool.conv[module.layer][self.state.line]
         width, first = self.pool.history, self.start == 0
         history = torch.zeros_like(line[:, :width].T) if first else line[:, :width].T.clone()
@@ -118,7 +137,7 @@ class VerifyStep:
     def rotate(self, x: Tensor) -> Tensor:
         return self.rotary(x, self.table)
 
-    def attention(self, module: "Attention", q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attention(self, module: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         self.cache.write(module.layer, self.slots, k, v)
         pages = (self.cache.k[module.layer], self.cache.v[module.layer], self.cache.page_table)
         key = (q.shape[0], q.stride(), pages[0].dtype, pages[0].shape, len(pages[2]))
@@ -127,7 +146,7 @@ class VerifyStep:
             problem = module.problems[key] = attention.problem_of(q, *pages)
         return module.operators.run(module.site, attention.OP, problem, q, *pages, self.row_lengths, module.scale)
 
-    def recurrence(self, module: "GatedDeltaNet", qkv: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    def recurrence(self, module: GatedDeltaNet, qkv: Tensor, a: Tensor, b: Tensor) -> Tensor:
         state = self.state.of_layer(self.pool, module.layer)
         key = (qkv.shape[0], qkv.stride(), a.stride(), b.stride())
         problem = module.problems.get(key)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runtime import noise
-from runtime.sampling import Distribution
+from runtime.speculation import noise
+from runtime.speculation.sampling import Distribution
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runtime import noise
-from runtime.acceptance import Proposal
 from runtime.models.drafter import Drafter
-from runtime.sampling import SamplingParams
+from runtime.speculation import noise
+from runtime.speculation.acceptance import Proposal
+from runtime.speculation.sampling import SamplingParams
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What one request asks of the engine, and what one step of it answers, as the API process knows them.
 
-The engine's own types stay in the engine's process; these travel through `runtime.protocol` as plain JSON.
+The engine's own types stay in the engine's process; these travel through `runtime.workers.protocol` as plain JSON.
 """
 
 from __future__ import annotations

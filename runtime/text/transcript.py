@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from runtime.generation import Step
-from runtime.tokenizer import TextTokenizer
+from runtime.text.generation import Step
+from runtime.text.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.registry import Routes
+from kernels.routes import Routes
 from runtime.config import DraftConfig
 from runtime.models.drafter import Drafter, DraftLayer
 from runtime.models.target import Target

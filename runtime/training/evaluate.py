@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.engine import Engine, EngineOptions
-from runtime.generation import Step
-from runtime.sampling import SamplingParams
-from runtime.sequence import Finish, GenerateRequest, Prefill
-from runtime.tokenizer import ChatTemplate, TextTokenizer
-from runtime.tools import CallParser
-from runtime.training.catalogue import all_templates
-from runtime.training.exercise import Exercise, Pool, Template, split
+from runtime.engine.engine import Engine, EngineOptions
+from runtime.engine.sequence import Finish, GenerateRequest, Prefill
+from runtime.speculation.sampling import SamplingParams
+from runtime.text.generation import Step
+from runtime.text.tokenizer import ChatTemplate, TextTokenizer
+from runtime.text.tools import CallParser
+from runtime.text.transcript import Markers, Transcript
+from runtime.training.tasks.catalogue import all_templates
+from runtime.training.tasks.exercise import Exercise, Pool, Template, split
 from runtime.training.text import prompt_text
-from runtime.transcript import Markers, Transcript
 
 
 @dataclass(frozen=True)

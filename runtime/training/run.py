@@ -24,11 +24,11 @@ from torch import Tensor
 from runtime.config import DraftConfig, TargetConfig
 from runtime.models.weights import draft_shapes, target_shapes
 from runtime.training import presets, vocabulary
-from runtime.training.catalogue import all_templates
 from runtime.training.draft_training import DraftTrainer
-from runtime.training.exercise import split
 from runtime.training.presets import Preset, Schedule
 from runtime.training.target_training import Leaves, TargetTrainer, assemble, initial_leaves
+from runtime.training.tasks.catalogue import all_templates
+from runtime.training.tasks.exercise import split
 from runtime.training.text import Batch, RowSource, batches, texts
 
 _VOCABULARY_TEXTS = 20000

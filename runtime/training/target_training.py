@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.registry import Routes
+from kernels.routes import Routes
 from runtime.config import TargetConfig
 from runtime.models.target import Target
 from runtime.models.weights import Shapes

@@ -15,9 +15,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from runtime.tokenizer import ChatTemplate
+from runtime.text.tokenizer import ChatTemplate
 from runtime.training import vocabulary
-from runtime.training.exercise import Exercise, Pool, Template
+from runtime.training.tasks.exercise import Exercise, Pool, Template
 
 IGNORED = -100
 NO_ROW = -1

@@ -21,8 +21,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.generation import Generation, Step
-from runtime.protocol import Message, decode, encode
+from runtime.text.generation import Generation, Step
+from runtime.workers.protocol import Message, decode, encode
 
 _LINE_LIMIT_BYTES = 1 << 26
 _STOP_SECONDS = 5.0
@@ -293,7 +293,7 @@ class EngineClient:
 
 async def _start_worker(rank: int, world_size: int, arguments: list[str], environment: Mapping[str, str]) -> Worker:
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "runtime.worker", f"--channel={theirs.fileno()}", f"--rank={rank}"]
+    command = [sys.executable, "-m", "runtime.workers.worker", f"--channel={theirs.fileno()}", f"--rank={rank}"]
     command += [f"--world-size={world_size}", f"--parent={os.getpid()}", *arguments]
     with theirs:
         process = subprocess.Popen(command, env=dict(environment), stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])

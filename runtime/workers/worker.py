@@ -1,6 +1,6 @@
 """One rank's engine process: reads orders from its channel, runs the engine, tells each step. Owns torch.
 
-Started by the API process alone (`runtime.engine_client`). It ends when the channel closes or its parent dies; it
+Started by the API process alone (`runtime.workers.client`). It ends when the channel closes or its parent dies; it
 knows nothing of HTTP, text or other requests in the queue.
 """
 
@@ -18,14 +18,14 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernels.registry import KernelError
+from kernels.errors import KernelError
 from runtime.errors import RuntimeFault
-from runtime.generation import Generation, Step
 from runtime.identity import numeric_environment
-from runtime.protocol import Channel, Message, PeerGone
+from runtime.text.generation import Generation, Step
+from runtime.workers.protocol import Channel, Message, PeerGone
 
 if TYPE_CHECKING:
-    from runtime.gate import GrammarTokenizer
+    from runtime.workers.gate import GrammarTokenizer
 
 _PR_SET_PDEATHSIG = 1
 
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m runtime.worker")
+    parser = argparse.ArgumentParser(prog="python -m runtime.workers.worker")
     for name in ("channel", "rank", "world-size", "parent", "threads"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--model", type=Path, required=True)
@@ -76,8 +76,8 @@ def _die_with_parent(parent: int) -> None:
 def _load(options: argparse.Namespace, channel: Channel) -> Worker:
     import torch
 
-    from runtime.engine import Engine, EngineOptions
-    from runtime.gate import GrammarTokenizer
+    from runtime.engine.engine import Engine, EngineOptions
+    from runtime.workers.gate import GrammarTokenizer
 
     torch.set_num_threads(options.threads)
     engine = Engine.load(
@@ -166,7 +166,7 @@ class Worker:
             raise RankMismatch(f"ranks sampled different tokens; this one has {list(token_ids)}")
 
     def _gate(self, order: Generation) -> Any:
-        from runtime.gate import GrammarGate
+        from runtime.workers.gate import GrammarGate
 
         return None if order.grammar is None else GrammarGate(self._grammars, order.grammar, order.grammar_after)
 
@@ -193,8 +193,8 @@ class Worker:
 
 
 def engine_request(order: Generation, cancelled: Callable[[], bool], gate: Any) -> Any:
-    from runtime.sampling import SamplingParams
-    from runtime.sequence import GenerateRequest
+    from runtime.engine.sequence import GenerateRequest
+    from runtime.speculation.sampling import SamplingParams
 
     return GenerateRequest(
         prompt_ids=order.prompt_ids,

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from campaigns.compare import compare, divergence, exactness, required_level
 from campaigns.hashes import token_sha256
+from campaigns.judging.compare import compare, divergence, exactness, required_level
 from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan, Step
 from campaigns.records import Exactness, Reason
-from results.synthetic import Driver, Script, Trajectory, without_engine
+from results.transfer.synthetic import Driver, Script, Trajectory, without_engine
 
 PLAN = CampaignPlan("unit", Arm("a"), Arm("b"), (Fixture("alpha", "{}", (0,)),), ServerPlan("null"))
 

@@ -17,17 +17,18 @@ from typing import Any
 
 import pytest
 
-from campaigns.corpora import gsm8k, humaneval, livecodebench, manifest, math500, mbpp, structured
+from campaigns.corpora import choice, manifest
 from campaigns.corpora.case import compact_json
 from campaigns.corpora.embedded import FOLDER, embedded
 from campaigns.corpora.freezing import Recipe, freeze
-from campaigns.corpora.private_tests import unpack
+from campaigns.corpora.readers import gsm8k, humaneval, livecodebench, math500, mbpp, structured
+from campaigns.corpora.readers.private_tests import unpack
 from campaigns.corpora.selection import Selecting, Selection
 from campaigns.corpora.source import Source
 from campaigns.corpora.templates import DEFAULT, read_templates
 from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.plan import Sampling
-from orchestrator.adapters import open_adapter
+from orchestrator.servers.adapters import open_adapter
 
 
 def jsonl(path: Path, *rows: Any) -> Path:
@@ -209,7 +210,7 @@ def test_line_separators_inside_records_do_not_split_them(tmp_path: Path) -> Non
 
 def test_every_change_of_a_frozen_file_is_noticed(tmp_path: Path) -> None:
     path, told = manifest.write(embedded(), "own", tmp_path)
-    assert manifest.load("file", str(told)).sha256 == embedded().sha256
+    assert choice.load("file", str(told)).sha256 == embedded().sha256
     content = path.read_bytes()
     changes = {
         "answer": content.replace(b'"answer":"15"', b'"answer":"16"', 1),

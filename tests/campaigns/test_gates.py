@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from campaigns.gates import Curve, Evidence, Gate, GateStatus, Result, curve_faults, ledger
+from campaigns.judging.gates import Curve, Evidence, Gate, GateStatus, Result, curve_faults, ledger
+from campaigns.judging.verdicts import Verdict
 from campaigns.records import CampaignStatus, Decision, Probe
-from campaigns.verdicts import Verdict
 
 NEW, OLD = {"runtime_sha256": "new"}, {"runtime_sha256": "old"}
 

@@ -3,9 +3,17 @@
 import numpy as np
 import pytest
 
-from campaigns.planning import MAX_PAIRS, Variances, half_width, needed_startups, optimal_pairs, propose, variances
+from campaigns.judging.planning import (
+    MAX_PAIRS,
+    Variances,
+    half_width,
+    needed_startups,
+    optimal_pairs,
+    propose,
+    variances,
+)
+from campaigns.judging.statistics import by_startup
 from campaigns.simulate import Model, by_t
-from campaigns.statistics import by_startup
 
 
 def test_between_variance_leaves_out_what_pairs_explain():

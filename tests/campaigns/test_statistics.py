@@ -8,9 +8,8 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaigns.quantiles import Confidence, interval, median_quantile, quantile
-from campaigns.scope import Scope, ScopeMismatch, Series, pooled
-from campaigns.statistics import (
+from campaigns.judging.quantiles import Confidence, interval, median_quantile, quantile
+from campaigns.judging.statistics import (
     Interval,
     PairEffect,
     bootstrap_statistics,
@@ -28,7 +27,8 @@ from campaigns.statistics import (
     startup_medians,
     t_interval,
 )
-from campaigns.verdicts import Context, Evidence, Verdict, judge
+from campaigns.judging.verdicts import Context, Evidence, Verdict, judge
+from campaigns.scope import Scope, ScopeMismatch, Series, pooled
 
 
 def effects(*startups, first=True):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.client import Client
+from orchestrator.measuring.client import Client
 
 
 @pytest.fixture(scope="session")

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from campaigns.compare import compare
 from campaigns.errors import ServerFailed
 from campaigns.hashes import token_sha256
+from campaigns.judging.compare import compare
 from campaigns.plan import Arm, Fixture, PairKey, Phase, Role, Sampling, ServerPlan
 from campaigns.records import Exactness, Request
-from orchestrator.adapters import discover, open_adapter
-from orchestrator.client import Call, Client
-from orchestrator.identity import CONF, ROOT
-from orchestrator.observe import Context, observe
-from orchestrator.prompts import Checkpoint
-from orchestrator.stream import read
+from orchestrator.measuring.client import Call, Client
+from orchestrator.measuring.observe import Context, observe
+from orchestrator.measuring.stream import read
+from orchestrator.places import CONF, ROOT
+from orchestrator.preparation.prompts import Checkpoint
+from orchestrator.servers.adapters import discover, open_adapter
 
 MODEL = ROOT / yaml.safe_load((CONF / "server" / "embedded.yaml").read_text())["model"]
 CHAT = Fixture("sum", json.dumps({"messages": [{"role": "user", "content": "What is 17 + 25?"}]}), (1,))

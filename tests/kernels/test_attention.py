@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels import checks
 from kernels.attention import OP, Problem, problem_of
-from kernels.cases.attention import AttentionTrial, Shape
-from kernels.compare import first_difference
+from kernels.checking import checks
+from kernels.checking.cases.attention import AttentionTrial, Shape
+from kernels.checking.compare import first_difference
 from kernels.registry import select
 
 CPU_NATIVE = ("cpu-scalar", "cpu-grouped")

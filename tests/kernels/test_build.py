@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from kernels import build, library, toolkit
-from kernels.build import BuildError, BuildSpec
-from kernels.library import (
+from kernels import build
+from kernels.errors import KernelError
+from kernels.native import building, library, specification, toolkit
+from kernels.native.building import BuildError
+from kernels.native.library import (
     DuplicateLibrary,
     ForeignLibrary,
     LibraryError,
@@ -25,7 +27,7 @@ from kernels.library import (
     call,
     load,
 )
-from kernels.registry import KernelError
+from kernels.native.specification import BuildSpec
 
 ARCH = "x86-64-v3"
 HEADERS = ("include/abi.h", "include/answer.h")
@@ -45,10 +47,10 @@ def csrc(tmp_path, monkeypatch):
     """A source tree of one small schedule, in place of the project's."""
     folder = tmp_path / "csrc"
     (folder / "include").mkdir(parents=True)
-    shutil.copy(build.CSRC / "include" / "abi.h", folder / "include" / "abi.h")
+    shutil.copy(specification.CSRC / "include" / "abi.h", folder / "include" / "abi.h")
     (folder / "include" / "answer.h").write_text("#define ANSWER 7\n")
     (folder / "small.cpp").write_text(SOURCE)
-    monkeypatch.setattr(build, "CSRC", folder)
+    monkeypatch.setattr(specification, "CSRC", folder)
     return folder
 
 
@@ -59,20 +61,20 @@ def spec(schedule: str, revision: int = 2, *flags: str) -> BuildSpec:
 def test_building_twice_gives_the_same_bytes(csrc, tmp_path):
     first, second = tmp_path / "one", tmp_path / "another" / "deeper"
     for root in (first, second):
-        assert build.ensure(spec("twice"), ARCH, root) == "built"
-    found = [build.read_manifest(spec("twice"), ARCH, root) for root in (first, second)]
+        assert building.ensure(spec("twice"), ARCH, root) == "built"
+    found = [building.read_manifest(spec("twice"), ARCH, root) for root in (first, second)]
     assert found[0] == found[1]
-    assert build.verify(spec("twice"), ARCH, first) == "reproduced"
+    assert building.verify(spec("twice"), ARCH, first) == "reproduced"
 
 
 def test_the_manifest_hashes_all_that_went_in(csrc, tmp_path):
-    build.ensure(spec("manifest"), ARCH, tmp_path)
+    building.ensure(spec("manifest"), ARCH, tmp_path)
     manifest = json.loads((tmp_path / ARCH / "toy_manifest.json").read_text())
-    assert manifest["sources"] == {"small.cpp": build.sha256_file(csrc / "small.cpp")}
+    assert manifest["sources"] == {"small.cpp": specification.sha256_file(csrc / "small.cpp")}
     assert set(manifest["headers"]) == set(HEADERS)
     assert "-DREVISION=2" in manifest["flags"] and f"-march={ARCH}" in manifest["flags"]
     assert manifest["toolkit"]["name"] == "g++" and len(manifest["toolkit"]["sha256"]) == 64
-    assert manifest["library_sha256"] == build.sha256_file(tmp_path / ARCH / "toy_manifest.so")
+    assert manifest["library_sha256"] == specification.sha256_file(tmp_path / ARCH / "toy_manifest.so")
     assert (manifest["revision"], manifest["arch"], manifest["executed_by_this_project"]) == (2, ARCH, True)
 
 
@@ -86,16 +88,16 @@ def test_anything_that_goes_in_changes_the_identity(csrc, change):
 
 
 def test_a_current_library_is_left_alone_and_a_changed_one_rebuilt(csrc, tmp_path):
-    build.ensure(spec("again"), ARCH, tmp_path)
-    assert build.ensure(spec("again"), ARCH, tmp_path) == "current"
+    building.ensure(spec("again"), ARCH, tmp_path)
+    assert building.ensure(spec("again"), ARCH, tmp_path) == "current"
     (csrc / "include" / "answer.h").write_text("#define ANSWER 8\n")
-    assert build.ensure(spec("again"), ARCH, tmp_path) == "built"
+    assert building.ensure(spec("again"), ARCH, tmp_path) == "built"
 
 
 def test_loads_and_calls(csrc, tmp_path):
-    build.ensure(spec("calls"), ARCH, tmp_path)
+    building.ensure(spec("calls"), ARCH, tmp_path)
     loaded = load(spec("calls"), ARCH, tmp_path)
-    assert loaded.revision == 2 and loaded.sha256 == build.sha256_file(loaded.path)
+    assert loaded.revision == 2 and loaded.sha256 == specification.sha256_file(loaded.path)
     entry = loaded.entry("run", [__import__("ctypes").c_int])
     call(entry, 0)
     with pytest.raises(NativeError, match="toy_calls_run returned 7"):
@@ -110,7 +112,7 @@ def test_a_missing_library_is_named(csrc, tmp_path):
 
 
 def test_a_library_without_a_manifest_is_refused(csrc, tmp_path):
-    build.ensure(spec("bare"), ARCH, tmp_path)
+    building.ensure(spec("bare"), ARCH, tmp_path)
     (tmp_path / ARCH / "toy_bare.json").unlink()
     with pytest.raises(MissingLibrary, match=r"toy_bare\.so has no manifest"):
         load(spec("bare"), ARCH, tmp_path)
@@ -120,12 +122,12 @@ def test_a_library_without_a_manifest_is_refused(csrc, tmp_path):
     "text", [b"{", b"[1]", b'"x"', b"3", b"\xff"], ids=["cut", "list", "string", "number", "bytes"]
 )
 def test_a_manifest_that_is_no_object_is_none(csrc, tmp_path, text):
-    build.ensure(spec("scrawl"), ARCH, tmp_path)
-    build.manifest_path(spec("scrawl"), ARCH, tmp_path).write_bytes(text)
+    building.ensure(spec("scrawl"), ARCH, tmp_path)
+    building.manifest_path(spec("scrawl"), ARCH, tmp_path).write_bytes(text)
     with pytest.raises(MissingLibrary, match=r"toy_scrawl\.so has no manifest"):
         load(spec("scrawl"), ARCH, tmp_path)
     assert (
-        build.verify(spec("scrawl"), ARCH, tmp_path)
+        building.verify(spec("scrawl"), ARCH, tmp_path)
         == "missing: build it first, with python -m kernels.build toy/scrawl"
     )
 
@@ -133,19 +135,19 @@ def test_a_manifest_that_is_no_object_is_none(csrc, tmp_path, text):
 @pytest.mark.parametrize("damage", ["truncated", "patched"])
 def test_altered_bytes_are_refused(csrc, tmp_path, damage):
     name = f"damage-{damage}"
-    build.ensure(spec(name), ARCH, tmp_path)
-    path = build.library_path(spec(name), ARCH, tmp_path)
+    building.ensure(spec(name), ARCH, tmp_path)
+    path = building.library_path(spec(name), ARCH, tmp_path)
     whole = path.read_bytes()
     path.write_bytes(whole[:-100] if damage == "truncated" else whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(TamperedLibrary, match=rf"toy_damage_{damage}\.so has sha256"):
         load(spec(name), ARCH, tmp_path)
-    assert build.verify(spec(name), ARCH, tmp_path) == "altered after it was built"
-    assert build.ensure(spec(name), ARCH, tmp_path) == "built"
+    assert building.verify(spec(name), ARCH, tmp_path) == "altered after it was built"
+    assert building.ensure(spec(name), ARCH, tmp_path) == "built"
     load(spec(name), ARCH, tmp_path)
 
 
 def test_a_library_of_older_sources_is_refused(csrc, tmp_path):
-    build.ensure(spec("old"), ARCH, tmp_path)
+    building.ensure(spec("old"), ARCH, tmp_path)
     (csrc / "small.cpp").write_text(SOURCE + "// a later version\n")
     with pytest.raises(StaleLibrary, match="built from other sources"):
         load(spec("old"), ARCH, tmp_path)
@@ -153,14 +155,14 @@ def test_a_library_of_older_sources_is_refused(csrc, tmp_path):
 
 def test_a_library_of_an_older_revision_is_refused(csrc, tmp_path):
     """The source still exports 2, the schedule asks for 3."""
-    build.ensure(spec("revision", 3), ARCH, tmp_path)
+    building.ensure(spec("revision", 3), ARCH, tmp_path)
     with pytest.raises(StaleLibrary, match="is revision 2 of toy_revision, revision 3 is required"):
         load(spec("revision", 3), ARCH, tmp_path)
 
 
 def test_another_schedules_library_is_refused(csrc, tmp_path):
     for name in ("own", "other"):
-        build.ensure(spec(name), ARCH, tmp_path)
+        building.ensure(spec(name), ARCH, tmp_path)
     for suffix in ("so", "json"):
         shutil.copy(tmp_path / ARCH / f"toy_other.{suffix}", tmp_path / ARCH / f"toy_own.{suffix}")
     with pytest.raises(ForeignLibrary, match="is of toy_other for x86-64-v3, not of toy_own"):
@@ -169,7 +171,7 @@ def test_another_schedules_library_is_refused(csrc, tmp_path):
 
 def test_a_library_that_exports_other_names_is_refused(csrc, tmp_path):
     (csrc / "small.cpp").write_text(SOURCE.replace("ENTRY(revision)", "someone_elses_revision"))
-    build.ensure(spec("symbols"), ARCH, tmp_path)
+    building.ensure(spec("symbols"), ARCH, tmp_path)
     with pytest.raises(ForeignLibrary, match="is no library of toy_symbols"):
         load(spec("symbols"), ARCH, tmp_path)
 
@@ -177,17 +179,17 @@ def test_a_library_that_exports_other_names_is_refused(csrc, tmp_path):
 def test_a_second_file_of_the_same_name_is_refused(csrc, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     for root in (first, second):
-        build.ensure(spec("twin"), ARCH, root)
+        building.ensure(spec("twin"), ARCH, root)
     load(spec("twin"), ARCH, first)
     with pytest.raises(DuplicateLibrary, match=r"already maps .*first.*toy_twin\.so, so .*second"):
         load(spec("twin"), ARCH, second)
 
 
 def test_a_library_replaced_after_it_was_mapped_is_refused(csrc, tmp_path):
-    build.ensure(spec("replaced"), ARCH, tmp_path)
+    building.ensure(spec("replaced"), ARCH, tmp_path)
     load(spec("replaced"), ARCH, tmp_path)
     (csrc / "include" / "answer.h").write_text("#define ANSWER 9\n")
-    build.ensure(spec("replaced"), ARCH, tmp_path)
+    building.ensure(spec("replaced"), ARCH, tmp_path)
     with pytest.raises(DuplicateLibrary, match="deleted"):
         load(spec("replaced"), ARCH, tmp_path)
 
@@ -198,22 +200,22 @@ def test_every_refusal_is_one_kind_of_error():
 
 
 def test_a_source_that_does_not_compile_says_so_and_leaves_the_old_library(csrc, tmp_path):
-    build.ensure(spec("broken"), ARCH, tmp_path)
-    kept = build.library_path(spec("broken"), ARCH, tmp_path).read_bytes()
+    building.ensure(spec("broken"), ARCH, tmp_path)
+    kept = building.library_path(spec("broken"), ARCH, tmp_path).read_bytes()
     (csrc / "small.cpp").write_text("#error nobody can build this\n")
     with pytest.raises(BuildError, match="nobody can build this"):
-        build.ensure(spec("broken"), ARCH, tmp_path)
-    assert build.library_path(spec("broken"), ARCH, tmp_path).read_bytes() == kept
+        building.ensure(spec("broken"), ARCH, tmp_path)
+    assert building.library_path(spec("broken"), ARCH, tmp_path).read_bytes() == kept
     assert [path.name for path in (tmp_path / ARCH).iterdir() if path.is_dir()] == []
 
 
 def test_without_a_compiler_the_sentence_names_the_remedy(csrc, tmp_path, monkeypatch):
     monkeypatch.setattr(toolkit, "cxx", lambda: None)
     with pytest.raises(BuildError, match=r"toy_none needs g\+\+, which this machine does not"):
-        build.ensure(spec("none"), ARCH, tmp_path)
+        building.ensure(spec("none"), ARCH, tmp_path)
     absent = replace(spec("none"), language="cuda", archs=("sm_12345",))
     with pytest.raises(BuildError, match="an nvcc that knows sm_12345"):
-        build.ensure(absent, "sm_12345", tmp_path)
+        building.ensure(absent, "sm_12345", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -231,13 +233,13 @@ def test_a_compiler_that_does_not_work_is_named(csrc, tmp_path, monkeypatch, bod
     (tmp_path / "g++").chmod(0o755)
     monkeypatch.setattr(toolkit, "cxx", lambda: toolkit.describe("g++", str(tmp_path / "g++")))
     with pytest.raises(KernelError, match=words):
-        build.ensure(spec("ill"), ARCH, tmp_path)
+        building.ensure(spec("ill"), ARCH, tmp_path)
 
 
 def test_a_compiler_that_never_ends_is_named(csrc, tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "COMPILE_LIMIT_S", 0.001)
+    monkeypatch.setattr(building, "COMPILE_LIMIT_S", 0.001)
     with pytest.raises(BuildError, match=r"does not compile within 0\.001 s"):
-        build.ensure(spec("endless"), ARCH, tmp_path)
+        building.ensure(spec("endless"), ARCH, tmp_path)
 
 
 @pytest.mark.parametrize("place", ["x86-64-v3", "x86-64-v3/toy_shut.lock", "x86-64-v3/toy_shut.so"])
@@ -247,7 +249,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(csrc, tmp_path, place):
     blocked.parent.mkdir(parents=True, exist_ok=True)
     blocked.write_text("") if place == ARCH else blocked.mkdir()
     with pytest.raises(BuildError, match=rf"toy_shut: .*{place}.*; .*{ARCH} must be writable"):
-        build.ensure(spec("shut"), ARCH, tmp_path)
+        building.ensure(spec("shut"), ARCH, tmp_path)
 
 
 def test_only_what_nobody_named_is_skipped_without_a_compiler(tmp_path, capsys, monkeypatch):
@@ -262,18 +264,18 @@ def test_only_what_nobody_named_is_skipped_without_a_compiler(tmp_path, capsys, 
 
 
 def test_a_library_that_is_there_needs_no_compiler(csrc, tmp_path, monkeypatch):
-    build.ensure(spec("carried"), ARCH, tmp_path)
+    building.ensure(spec("carried"), ARCH, tmp_path)
     monkeypatch.setattr(toolkit, "cxx", lambda: None)
-    assert build.ensure(spec("carried"), ARCH, tmp_path) == "current"
+    assert building.ensure(spec("carried"), ARCH, tmp_path) == "current"
     (csrc / "include" / "answer.h").write_text("#define ANSWER 9\n")
     with pytest.raises(BuildError, match=r"needs g\+\+"):
-        build.ensure(spec("carried"), ARCH, tmp_path)
+        building.ensure(spec("carried"), ARCH, tmp_path)
 
 
 def _ensure_and_load(arguments):
     root, folder = arguments
-    build.CSRC = folder
-    state = build.ensure(spec("crowd"), ARCH, root)
+    specification.CSRC = folder
+    state = building.ensure(spec("crowd"), ARCH, root)
     return state, load(spec("crowd"), ARCH, root).sha256
 
 
@@ -286,13 +288,14 @@ def test_concurrent_builds_build_once(csrc, tmp_path):
 
 def test_a_builder_that_dies_leaves_no_lock(csrc, tmp_path):
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom kernels.build import BuildSpec, locked\n"
+        "import os, sys\nfrom pathlib import Path\nfrom kernels.native.building import locked\n"
+        "from kernels.native.specification import BuildSpec\n"
         "spec = BuildSpec('toy', 'killed', 2, 'c++', (), ())\n"
         "with locked(spec, 'x86-64-v3', Path(sys.argv[1])): os._exit(9)"
     )
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=root, check=False).returncode == 9
-    assert build.ensure(spec("killed"), ARCH, tmp_path) == "built"
+    assert building.ensure(spec("killed"), ARCH, tmp_path) == "built"
 
 
 def test_devices_meet_their_library():
@@ -317,7 +320,7 @@ def test_the_command_builds_verifies_and_rejects_unknown_names(tmp_path, capsys)
 
 
 def test_other_architectures_are_built_on_request_alone(monkeypatch):
-    portable = replace(spec("portable"), language="cuda", archs=("sm_90a",), also=build.PORTABLE)
+    portable = replace(spec("portable"), language="cuda", archs=("sm_90a",), also=specification.PORTABLE)
     monkeypatch.setattr(build, "specs", lambda: (portable, spec("plain")))
     assert build.work_list([], None) == [(portable, "sm_90a"), (spec("plain"), ARCH)]
     assert build.work_list([], "sm_80") == [(portable, "sm_80")]

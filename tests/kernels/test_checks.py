@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels import checks
 from kernels.attention import OP as ATTENTION
-from kernels.cases.attention import AttentionTrial
-from kernels.cases.attention import Shape as AttentionShape
-from kernels.cases.gdn import GdnTrial
-from kernels.cases.gdn import Shape as GdnShape
-from kernels.cases.projection import ProjectionTrial
-from kernels.compare import first_difference, guarded, inside_poison, poisoned_allocations, rel_l2, same_bytes
+from kernels.checking import checks
+from kernels.checking.cases.attention import AttentionTrial
+from kernels.checking.cases.attention import Shape as AttentionShape
+from kernels.checking.cases.gdn import GdnTrial
+from kernels.checking.cases.gdn import Shape as GdnShape
+from kernels.checking.cases.projection import ProjectionTrial
+from kernels.checking.compare import first_difference, guarded, inside_poison, poisoned_allocations, rel_l2, same_bytes
 from kernels.gdn import OP as GDN
 from kernels.projection import OP as PROJECTION
 from kernels.registry import Bitwise, Bound, Op, Schedule

@@ -1,12 +1,13 @@
-"""Every schedule of every operator on every problem of its device: what `kernels.checks` asks, one test each."""
+"""Every schedule of every operator on every problem of its device: what `kernels.checking` asks, one test each."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from kernels import checks, toolkit
-from kernels.cases import cases_of
+from kernels.checking import checks
+from kernels.checking.cases import cases_of
+from kernels.native import toolkit
 from kernels.operators import OPERATORS
 
 

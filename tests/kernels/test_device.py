@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernels import device
+from kernels.native import device
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels import bench, gate, sanitizer, sheet
-from kernels.cases import cases_of, working_sets_of
+from kernels import bench, gate
+from kernels.checking import sanitizer, sheet
+from kernels.checking.cases import cases_of, working_sets_of
 from kernels.operators import OPERATORS, operator
 
 FIELDS = (

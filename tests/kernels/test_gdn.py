@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels.cases.gdn import GdnTrial, Shape
-from kernels.compare import first_difference, rel_l2
+from kernels.checking.cases.gdn import GdnTrial, Shape
+from kernels.checking.compare import first_difference, rel_l2
 from kernels.gdn import OP, Problem, State, problem_of
 from kernels.registry import select
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels import crew, hammer
-from kernels.cases import cases_of, hammered_of, sanitized_of
+from kernels.checking import crew, hammer
+from kernels.checking.cases import cases_of, hammered_of, sanitized_of
+from kernels.checking.sheet import Sheet, Subject, line_of
 from kernels.operators import OPERATORS, operator
-from kernels.sheet import Sheet, Subject, line_of
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.cases.projection import ProjectionTrial, weight_of
-from kernels.cases.trial import Draw
-from kernels.compare import first_difference
+from kernels.checking.cases.projection import ProjectionTrial, weight_of
+from kernels.checking.cases.trial import Draw
+from kernels.checking.compare import first_difference
 from kernels.projection import OP, Problem, problem_of
 from kernels.projection.nvfp4 import padded
 from kernels.registry import select

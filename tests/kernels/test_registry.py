@@ -11,21 +11,11 @@ from pathlib import Path
 import pytest
 
 import kernels.list as listing
-from kernels.machine import CPU, HOPPER, cpu_arch
+from kernels.errors import UnknownOperator, UnknownSchedule
+from kernels.native.machine import CPU, HOPPER, cpu_arch
 from kernels.operators import OPERATORS, operator
-from kernels.registry import (
-    MOST_REASONS,
-    OTHER_REASONS,
-    Bitwise,
-    Bound,
-    Op,
-    Refusal,
-    Routes,
-    Schedule,
-    UnknownOperator,
-    UnknownSchedule,
-    select,
-)
+from kernels.registry import Bitwise, Bound, Op, Refusal, Schedule, select
+from kernels.routes import MOST_REASONS, OTHER_REASONS, Routes
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,9 +16,9 @@ import pytest
 
 from campaigns.plan import PairKey, Phase, Role
 from campaigns.records import Request
-from orchestrator.client import Call, Client, Exchange
-from orchestrator.observe import Context, observe
-from orchestrator.stream import Reply, read
+from orchestrator.measuring.client import Call, Client, Exchange
+from orchestrator.measuring.observe import Context, observe
+from orchestrator.measuring.stream import Reply, read
 
 CLOSE = "close"  # end the connection
 RESET = "reset"  # end it rudely

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from campaigns.errors import ServerFailed
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan, blocks
-from orchestrator.cluster import connect
-from orchestrator.startup import StartupHandle
+from orchestrator.startups.cluster import connect
+from orchestrator.startups.startup import StartupHandle
 
 
 def main(workdir: Path, *options: str) -> None:

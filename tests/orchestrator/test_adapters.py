@@ -16,9 +16,9 @@ import pytest
 from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, Fixture, Sampling, ServerPlan
 from campaigns.routes import refusal_name
-from orchestrator.adapters import Adapter, discover, open_adapter
-from orchestrator.adapters.dflash2 import flag_value
-from orchestrator.identity import ROOT
+from orchestrator.places import ROOT
+from orchestrator.servers.adapters import Adapter, discover, open_adapter
+from orchestrator.servers.adapters.dflash2 import flag_value
 
 Answer = tuple[int, Any] | Callable[[Any], tuple[int, Any]]
 PLAIN = Arm("plain")

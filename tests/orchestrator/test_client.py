@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns.errors import UsageError
-from orchestrator import calibration
-from orchestrator.calibration import Sight, calibrate, null_server, observe_null, summary
-from orchestrator.client import Call, Client
-from orchestrator.exchange import Event, EventDecoder
-from orchestrator.recorder import Framing
-from orchestrator.stream import read
+from orchestrator.measuring import calibration
+from orchestrator.measuring.calibration import Sight, calibrate, null_server, observe_null, summary
+from orchestrator.measuring.client import Call, Client
+from orchestrator.measuring.exchange import Event, EventDecoder
+from orchestrator.measuring.recorder import Framing
+from orchestrator.measuring.stream import read
 
 
 def is_running(pid: int) -> bool:
@@ -125,7 +125,7 @@ def test_pinned_client_runs_on_its_cpus(wire: Any) -> None:
 
 _OWNER = """
 import sys
-from orchestrator.client import Call, Client
+from orchestrator.measuring.client import Call, Client
 with Client() as client:
     print(client._child.pid, flush=True)
     client.record(Call(sys.argv[1], "/", b"{}", 60.0))

@@ -17,11 +17,11 @@ import pytest
 from campaigns.errors import LeaseTimeout, NoDevice, ServerFailed, UsageError, WorldError
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPlan, blocks
 from campaigns.records import Reason, StartupStatus
-from orchestrator import cluster as cluster_module
-from orchestrator import reaper
-from orchestrator.cluster import Cluster, connect, device_resource, place
-from orchestrator.devices import open_inventory
-from orchestrator.startup import StartupHandle
+from orchestrator.hosts import reaper
+from orchestrator.hosts.devices import open_inventory
+from orchestrator.startups import cluster as cluster_module
+from orchestrator.startups.cluster import Cluster, connect, device_resource, place
+from orchestrator.startups.startup import StartupHandle
 
 SMALL_SERVER = Path(__file__).with_name("small_server.py")
 
@@ -121,7 +121,7 @@ def test_the_second_lease_waits_or_names_the_holder(cluster: Cluster, plan: Camp
 
 def elsewhere(plan: CampaignPlan, tmp_path: Path, wait_s: float) -> None:
     """Take and give back the devices as a stand of another cluster would."""
-    from orchestrator.stand import Assignment, Stand
+    from orchestrator.startups.stand import Assignment, Stand
 
     stand = Stand(Assignment(plan, "second", 0, 1, tmp_path, "campaign second", dict(os.environ), 0))
     try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.identity import ROOT
+from orchestrator.places import ROOT
 
 pytestmark = pytest.mark.acceptance
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import orchestrator.doctor
+import orchestrator.diagnosis.doctor
 from campaigns.errors import Exit
 from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
 from orchestrator.cli import main, parser
-from results.store import Store
-from results.synthetic import Driver, Script, Trajectory
+from results.store.writer import Store
+from results.transfer.synthetic import Driver, Script, Trajectory
 
 PLAN = CampaignPlan("t", Arm("a"), Arm("b"), (Fixture("f", "{}", (1,)),), ServerPlan("null"), startups=1, pairs=1)
 
@@ -141,7 +141,9 @@ def test_a_wrong_word_about_this_machine_is_one_sentence_and_makes_no_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("orchestrator.doctor.CHECKS", orchestrator.doctor.CHECKS[3:4])  # the devices
+    monkeypatch.setattr(
+        "orchestrator.diagnosis.doctor.CHECKS", orchestrator.diagnosis.doctor.CHECKS[3:4]
+    )  # the devices
     assert said.format(folder=tmp_path) in refused(words.format(folder=tmp_path).split(), capfd, code)
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 

@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-import orchestrator.conf_files
 import orchestrator.launch
-import orchestrator.overrides
+import orchestrator.settings.conf_files
+import orchestrator.settings.overrides
 from orchestrator.cli import main
-from orchestrator.identity import CONF
+from orchestrator.places import CONF
 
 
 @pytest.fixture
 def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     copy = tmp_path / "conf"
     shutil.copytree(CONF, copy)
-    for module in (orchestrator.conf_files, orchestrator.launch, orchestrator.overrides):
+    for module in (orchestrator.settings.conf_files, orchestrator.launch, orchestrator.settings.overrides):
         monkeypatch.setattr(module, "CONF", copy)
-    monkeypatch.setattr(orchestrator.conf_files, "ROOT", tmp_path)
+    monkeypatch.setattr(orchestrator.settings.conf_files, "ROOT", tmp_path)
     monkeypatch.chdir(tmp_path)
-    orchestrator.overrides.options.cache_clear()
-    orchestrator.overrides.groups.cache_clear()
+    orchestrator.settings.overrides.options.cache_clear()
+    orchestrator.settings.overrides.groups.cache_clear()
     yield copy
-    orchestrator.overrides.options.cache_clear()
-    orchestrator.overrides.groups.cache_clear()
+    orchestrator.settings.overrides.options.cache_clear()
+    orchestrator.settings.overrides.groups.cache_clear()
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])

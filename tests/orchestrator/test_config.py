@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 
 from campaigns.errors import UsageError
 from campaigns.plan import Mode, Order, StartupMode, pair_keys
-from orchestrator.config import Config, Prompts, build_plan, fixtures_of, register_schema
-from orchestrator.identity import CONF
+from orchestrator.places import CONF
+from orchestrator.settings.config import Config, Prompts, build_plan, fixtures_of, register_schema
 
 
 def config(*overrides: str) -> Config:

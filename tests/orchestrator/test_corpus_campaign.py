@@ -14,9 +14,9 @@ from campaigns.corpora.freezing import freeze
 from campaigns.corpora.manifest import Corpus, write
 from campaigns.plan import Phase
 from campaigns.scorers.verdict import Judged
-from orchestrator.sandbox import ROOT, Sandbox
-from results.reader import Reader
-from results.summary import summarise
+from orchestrator.scoring.sandbox import ROOT, Sandbox
+from results.reading.summary import summarise
+from results.store.reader import Reader
 from tests.orchestrator.test_real_corpora import beside, recipe
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(3500)]

@@ -13,9 +13,9 @@ import pynvml
 import pytest
 
 from campaigns.errors import NoDevice, UsageError
-from orchestrator.boundary import device_states
-from orchestrator.devices import CpuInventory, Device, NvmlInventory, SimulatedInventory, chosen, open_inventory
-from orchestrator.lease import IDLE_BYTES
+from orchestrator.hosts.boundary import device_states
+from orchestrator.hosts.devices import CpuInventory, Device, NvmlInventory, SimulatedInventory, chosen, open_inventory
+from orchestrator.hosts.lease import IDLE_BYTES
 
 GPUS = [Device("GPU-aaa1", 0, "x", 1), Device("GPU-aab2", 1, "x", 1), Device("GPU-c", 2, "x", 1)]
 

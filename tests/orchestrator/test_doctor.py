@@ -16,14 +16,14 @@ import pytest
 
 from campaigns.errors import LeaseTimeout, NoDevice, WorldError
 from campaigns.records import Process
-from orchestrator import doctor
 from orchestrator.cli import main
-from orchestrator.devices import CpuInventory
-from orchestrator.doctor import Level, Row, Scope, examine
-from orchestrator.doctor_net import Listener, listening
-from orchestrator.lease import acquire, name_holder
-from orchestrator.locks import LockFolder, Mark
-from orchestrator.process import boot_id, identify
+from orchestrator.diagnosis import doctor
+from orchestrator.diagnosis.doctor import Level, Row, Scope, examine
+from orchestrator.diagnosis.net import Listener, listening
+from orchestrator.hosts.devices import CpuInventory
+from orchestrator.hosts.lease import acquire, name_holder
+from orchestrator.hosts.locks import LockFolder, Mark
+from orchestrator.hosts.process import boot_id, identify
 
 
 def rows(check: Any, scope: Scope) -> list[Row]:
@@ -125,8 +125,8 @@ def test_listening_on_ipv6() -> None:
 
 
 def test_a_gpu_that_is_hot_slow_divided_and_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator.devices import Device, NvmlInventory
-    from orchestrator.doctor_gpu import gpu_rows
+    from orchestrator.diagnosis.gpu import gpu_rows
+    from orchestrator.hosts.devices import Device, NvmlInventory
 
     def unsupported(*_: object) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

@@ -16,8 +16,8 @@ from campaigns.plan import Block, Role, Step
 from campaigns.records import CampaignStatus, StartupEnd, StartupStatus
 from orchestrator.cli import main
 from orchestrator.life import Desk
-from results.reader import Reader
-from results.synthetic import CREATED, Driver, Script, Trajectory
+from results.store.reader import Reader
+from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
 
 SMALL = ("campaign.startups=2", "campaign.pairs=1")
 
@@ -115,10 +115,10 @@ def test_what_changed_in_between_is_refused_with_the_commit_to_go_back_to(
     for dirty, said in (("", "(0123456789ab)"), ("ef", "(0123456789ab with the edits that were not committed)")):
         git = {"git_commit": "0123456789abcdef", "dirty_diff_sha256": dirty}
         with monkeypatch.context() as patched:
-            patched.setattr("orchestrator.identity.git_state", lambda git=git: git)
+            patched.setattr("orchestrator.preparation.identity.git_state", lambda git=git: git)
             place.happens = lambda: place.campaign("stop", "last")
             assert place.run() == Exit.INTERRUPTED
-            patched.setattr("orchestrator.identity.CONTROL_PLANE", ("results",))
+            patched.setattr("orchestrator.preparation.identity.CONTROL_PLANE", ("results",))
             assert place.campaign("resume", "last") == Exit.IDENTITY
         told = f"control_plane_sha256 changed since it began; check out the commit it began with {said}, on the host"
         assert told in capfd.readouterr().err

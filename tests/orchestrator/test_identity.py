@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from campaigns.errors import UsageError
-from orchestrator.identity import CONTROL_PLANE, changes, checkpoint_hashes, file_sha256, mismatches, tree_sha256
+from orchestrator.preparation.identity import (
+    CONTROL_PLANE,
+    changes,
+    checkpoint_hashes,
+    file_sha256,
+    mismatches,
+    tree_sha256,
+)
 
 
 def tree(root: Path) -> None:

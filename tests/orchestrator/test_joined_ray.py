@@ -20,12 +20,12 @@ import pytest
 from campaigns.errors import LeaseTimeout, NoDevice
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan, blocks
 from campaigns.records import StartupStatus
-from orchestrator.cluster import connect, device_resource
-from orchestrator.devices import open_inventory
-from orchestrator.lease import name_holder
-from orchestrator.locks import Kind, LockFolder
-from orchestrator.stand import Assignment, Stand
-from orchestrator.startup import StartupHandle
+from orchestrator.hosts.devices import open_inventory
+from orchestrator.hosts.lease import name_holder
+from orchestrator.hosts.locks import Kind, LockFolder
+from orchestrator.startups.cluster import connect, device_resource
+from orchestrator.startups.stand import Assignment, Stand
+from orchestrator.startups.startup import StartupHandle
 
 pytestmark = pytest.mark.acceptance
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import reaper
-from orchestrator.devices import open_inventory
-from orchestrator.locks import LockFolder
+from orchestrator.hosts import reaper
+from orchestrator.hosts.devices import open_inventory
+from orchestrator.hosts.locks import LockFolder
 
 DRIVER = Path(__file__).with_name("kill_driver.py")
 WITHIN_S = 30.0

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import reaper
-from orchestrator.devices import open_inventory
-from orchestrator.locks import Kind, LockFolder
+from orchestrator.hosts import reaper
+from orchestrator.hosts.devices import open_inventory
+from orchestrator.hosts.locks import Kind, LockFolder
 
 pytestmark = pytest.mark.acceptance
 
@@ -146,7 +146,7 @@ def victims(campaign: Campaign, driver: int) -> dict[str, int]:
         "actor": next((pid for pid in tree if "StandActor" in _command(pid)), 0),
         "raylet": next((pid for pid in tree if "/raylet/raylet " in _command(pid)), 0),
         "server": next((pid for pid in campaign.servers() if " -m runtime.server " in _command(pid)), 0),
-        "engine": next((pid for pid in campaign.servers() if " -m runtime.worker " in _command(pid)), 0),
+        "engine": next((pid for pid in campaign.servers() if " -m runtime.workers.worker " in _command(pid)), 0),
     }
 
 

@@ -17,12 +17,12 @@ import pytest
 from campaigns.errors import LeaseTimeout, NoDevice
 from campaigns.plan import LeasePlan
 from campaigns.records import Process
-from orchestrator import lease as lease_module
-from orchestrator.claim import claim, pick, pick_patiently
-from orchestrator.devices import CpuInventory, Device, Inventory, open_inventory
-from orchestrator.lease import Lease, acquire, name_holder
-from orchestrator.locks import LockFolder, close_all
-from orchestrator.process import identify
+from orchestrator.hosts import lease as lease_module
+from orchestrator.hosts.claim import claim, pick, pick_patiently
+from orchestrator.hosts.devices import CpuInventory, Device, Inventory, open_inventory
+from orchestrator.hosts.lease import Lease, acquire, name_holder
+from orchestrator.hosts.locks import LockFolder, close_all
+from orchestrator.hosts.process import identify
 
 GIB = 1 << 30
 

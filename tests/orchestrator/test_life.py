@@ -35,10 +35,10 @@ from campaigns.records import Campaign, Reason, Request, Round, Startup
 from campaigns.routes import refusal_name
 from orchestrator.journal import Journal
 from orchestrator.life import Desk, Life
-from orchestrator.prepare import Prepared
+from orchestrator.preparation.prepare import Prepared
 from orchestrator.progress import View
-from results.reader import Reader
-from results.store import Store
+from results.store.reader import Reader
+from results.store.writer import Store
 
 PLAN = CampaignPlan(
     name="t",

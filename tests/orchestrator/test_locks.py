@@ -18,7 +18,7 @@ import pytest
 
 from campaigns.errors import WorldError
 from campaigns.records import Process
-from orchestrator.locks import Holder, Kind, LockFolder, Mark
+from orchestrator.hosts.locks import Holder, Kind, LockFolder, Mark
 
 HOLDER = Holder("campaign c0ffee, startup 1", "ada", "host", 42, "2026-01-01T00:00:00+00:00")
 MARK = Mark("memory in use", (Process(7, 8, "server"),), "boot", "2026-01-01", "ada")

@@ -9,9 +9,9 @@ import pytest
 
 from campaigns.errors import Exit, IdentityMismatch
 from campaigns.plan import Arm, CampaignPlan, ServerPlan
-from orchestrator.pinning import pin_prompts
-from orchestrator.prepare import Prepared
-from results.store import Store
+from orchestrator.preparation.pinning import pin_prompts
+from orchestrator.preparation.prepare import Prepared
+from results.store.writer import Store
 
 
 def prepared(

@@ -12,10 +12,10 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from campaigns.errors import IdentityMismatch, NoDevice, ServerFailed, UsageError
-from orchestrator.config import register_schema, typed
-from orchestrator.devices import Device, SimulatedInventory
-from orchestrator.identity import CONF
-from orchestrator.prepare import Prepared, prepare, prepare_again
+from orchestrator.hosts.devices import Device, SimulatedInventory
+from orchestrator.places import CONF
+from orchestrator.preparation.prepare import Prepared, prepare, prepare_again
+from orchestrator.settings.config import register_schema, typed
 
 ARMS = ("arm@campaign.control=default", "arm@campaign.candidate=default")
 AA = ("campaign.mode=aa", *ARMS)
@@ -86,8 +86,8 @@ def test_the_architectures_are_those_of_the_devices_that_may_be_leased(monkeypat
         def devices(self) -> tuple[Device, ...]:
             return tuple(Device(f"GPU-{i}", i, "x", 1, arch) for i, arch in enumerate(self.archs))
 
-    monkeypatch.setattr("orchestrator.prepare.open_inventory", lambda spec: Gpus("one"))
-    monkeypatch.setattr("orchestrator.schedules.build", lambda plan, listed: {})
+    monkeypatch.setattr("orchestrator.preparation.prepare.open_inventory", lambda spec: Gpus("one"))
+    monkeypatch.setattr("orchestrator.preparation.schedules.build", lambda plan, listed: {})
     wanted = ("server=embedded_cuda", "arm@campaign.control=default", "arm@campaign.candidate=attention-grouped")
     prepared(*wanted)
     prepared(*wanted, "lease.uuids=[GPU-1]")
@@ -104,7 +104,7 @@ def test_a_server_on_cuda_is_refused_where_nothing_but_the_cpu_can_be_leased(mon
     for build in (True, False):  # `campaign run` and `campaign plan`
         with pytest.raises(NoDevice, match=r"told --device cuda, and lease\.inventory=cpu finds none here"):
             prepare(typed(values), values, build=build)
-    monkeypatch.setattr("orchestrator.schedules.build", lambda plan, listed: {})
+    monkeypatch.setattr("orchestrator.preparation.schedules.build", lambda plan, listed: {})
     prepared(*wanted, "lease=simulated")
     prepared(*wanted, "lease.inventory=cpu", "lease.ray_address=somewhere:6379")  # another host's devices
 
@@ -127,7 +127,7 @@ def test_a_server_on_cuda_is_refused_where_nothing_but_the_cpu_can_be_leased(mon
           "campaign.candidate.name=b", "+campaign.candidate.env={A: b}"),
          "env and args cannot reach a server that already runs"),
         (("server.args=[--max-model-len,many]",), "server.args: --max-model-len many: must be a whole number above 0"),
-        (("server=random_27b", "server.model=none"), "make it with: python -m runtime.random_model none --shape"),
+        (("server=random_27b", "server.model=none"), "make it with: python -m runtime.models.random_model none"),
         (("server.model=runtime/checkpoints",), "server.model=.*runtime/checkpoints: no config.json there"),
         (("server.model=/nowhere",), "server.model=/nowhere: no such folder; name one that holds a checkpoint"),
     ],

@@ -15,14 +15,14 @@ import pytest
 
 from campaigns.errors import CannotExecute, ServerFailed
 from campaigns.records import Process
-from orchestrator import reaper
-from orchestrator.process import TREE_MARK, ServerTree, alive, identify
+from orchestrator.hosts import reaper
+from orchestrator.hosts.process import TREE_MARK, ServerTree, alive, identify
 
 SMALL_SERVER = Path(__file__).with_name("small_server.py")
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from orchestrator.process import ServerTree
+from orchestrator.hosts.process import ServerTree
 tree = ServerTree(sys.argv[2:], os.environ, Path.cwd(), Path("log"), keep_fds=[int(sys.argv[1])], grace_s=0.3)
 print(tree.pid, flush=True)
 time.sleep(600)

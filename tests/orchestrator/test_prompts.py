@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from campaigns.errors import UsageError
 from campaigns.plan import Fixture
-from orchestrator.prompts import Checkpoint, budget
+from orchestrator.preparation.prompts import Checkpoint, budget
 
 TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}go{% endif %}"
 

@@ -18,18 +18,18 @@ from typing import Any
 
 import pytest
 
-from campaigns.corpora import gsm8k, livecodebench, math500, structured
 from campaigns.corpora.case import Case
 from campaigns.corpora.embedded import FOLDER, embedded
 from campaigns.corpora.freezing import Recipe, freeze
 from campaigns.corpora.manifest import Corpus, read, write
+from campaigns.corpora.readers import gsm8k, livecodebench, math500, structured
 from campaigns.corpora.source import open_all
 from campaigns.corpora.templates import DEFAULT
 from campaigns.scorers.code import score_code
 from campaigns.scorers.equivalence import Equal, equivalent
 from campaigns.scorers.structured import schema_complaint, score_structured
 from campaigns.scorers.verdict import Answer, Judged, Verdict
-from orchestrator.sandbox import Sandbox
+from orchestrator.scoring.sandbox import Sandbox
 
 DATASETS = Path(__file__).resolve().parents[3] / "shared" / "datasets"
 HIDDEN_AND_PUBLIC = ("livecodebench-public", "leetcodedataset")

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from campaigns.errors import Exit
-from orchestrator.identity import ROOT
-from results.reader import Reader
-from results.report import render
+from orchestrator.places import ROOT
+from results.reports.report import render
+from results.store.reader import Reader
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the refused schedule is native")
 
@@ -45,7 +45,9 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("refused")
     (folder / "shape.json").write_text(json.dumps({"target": TARGET, "drafter": DRAFTER}))
-    made = run(ROOT, "runtime.random_model", f"{folder}/model", "--shape", f"{folder}/shape.json", "--format", "dense")
+    made = run(
+        ROOT, "runtime.models.random_model", f"{folder}/model", "--shape", f"{folder}/shape.json", "--format", "dense"
+    )
     assert made.returncode == 0, made.stderr
     arms = ("arm@campaign.control=default", "arm@campaign.candidate=gdn-cpu-bv8")
     small = ("campaign.max_tokens=12", "campaign.startups=2", "campaign.warmups=2", "startup.calibrate_s=0")

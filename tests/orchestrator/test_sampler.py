@@ -14,10 +14,10 @@ import pytest
 
 from campaigns.errors import UsageError
 from campaigns.records import DeviceSample, Reason, Request
-from orchestrator import sampler as sampling
-from orchestrator.devices import NvmlInventory, open_inventory
-from orchestrator.hardware import POWER_CAP, SLOWDOWN, with_samples
-from orchestrator.sampler import Sampler, sample
+from orchestrator.hosts import sampler as sampling
+from orchestrator.hosts.devices import NvmlInventory, open_inventory
+from orchestrator.hosts.hardware import POWER_CAP, SLOWDOWN, with_samples
+from orchestrator.hosts.sampler import Sampler, sample
 
 
 def cpu_uuid() -> str:
@@ -84,7 +84,8 @@ def test_rates_out_of_range(hz: float) -> None:
 
 def test_sampler_ends_with_its_owner() -> None:
     code = (
-        "import sys, time; from orchestrator.sampler import Sampler; s = Sampler('cpu', [sys.argv[1]], 10); s.start();"
+        "import sys, time; from orchestrator.hosts.sampler import Sampler;"
+        "s = Sampler('cpu', [sys.argv[1]], 10); s.start();"
         "print(s._child.pid, flush=True); time.sleep(60)"
     )
     owner = subprocess.Popen([sys.executable, "-c", code, cpu_uuid()], stdout=subprocess.PIPE, text=True)

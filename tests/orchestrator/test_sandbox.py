@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from campaigns.scorers.execution import Job, Limits, Outcome
-from orchestrator import sandbox
-from orchestrator.sandbox import Mode, Sandbox, SandboxRefused
+from orchestrator.scoring import sandbox
+from orchestrator.scoring.sandbox import Mode, Sandbox, SandboxRefused
 
 SHORT = Limits(cpu_s=2, wall_s=90)  # a busy host stretches wall time
 
@@ -128,7 +128,8 @@ def test_forged_replies_are_only_values(box: Sandbox) -> None:
 
 def test_replies_that_are_no_values_end_the_set(box: Sandbox) -> None:
     source = (
-        "import sys\nsys.modules['orchestrator.confined.candidate'].json.dumps = lambda v: '{\"value\": {\"x\": 1}}'\n"
+        "import sys\nsys.modules['orchestrator.scoring.confined.candidate']"
+        '.json.dumps = lambda v: \'{"value": {"x": 1}}\'\n'
     )
     assert statuses(steps(box, source + "def f(x):\n    return x\n", "assert f(1) == 1")) == ["error"]
 
@@ -262,7 +263,7 @@ def test_nothing_is_left_behind(box: Sandbox) -> None:
     assert steps(box, source, "assert f(1) == 1").passed
     assert set(sandbox.descendants(os.getpid())) == before
     commands = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()]
-    assert not [c for c in commands if b"orchestrator.confined" in c and str(os.getpid()).encode() in c]
+    assert not [c for c in commands if b"orchestrator.scoring.confined" in c and str(os.getpid()).encode() in c]
 
 
 def test_a_test_meets_nothing_of_the_one_before(box: Sandbox) -> None:
@@ -281,7 +282,7 @@ def test_a_test_meets_nothing_of_the_one_before(box: Sandbox) -> None:
 def test_a_sandbox_dies_with_its_owner(tmp_path: Path) -> None:
     """`kill -9` of the scorer must not leave answers running, beside the next campaign's timing."""
     script = (
-        "from orchestrator.sandbox import Sandbox\n"
+        "from orchestrator.scoring.sandbox import Sandbox\n"
         "from campaigns.scorers.execution import Job, Limits\n"
         "program = {'kind': 'stdin', 'prelude': '', 'tests': [{'input': '', 'output': ''}]}\n"
         "Sandbox()(Job(program, 'import time; time.sleep(600)', Limits(cpu_s=200, wall_s=600)))\n"
@@ -476,7 +477,7 @@ def test_weak_mode_is_named_and_still_limited() -> None:
 def test_an_ordinary_user_gets_the_same_walls(box: Sandbox) -> None:
     script = (
         f"import sys; sys.path.insert(0, {str(sandbox.ROOT)!r})\n"
-        "from orchestrator.sandbox import Sandbox\n"
+        "from orchestrator.scoring.sandbox import Sandbox\n"
         "from campaigns.scorers.execution import Job\n"
         'source = \'import os\\ndef f(x): return [os.getuid(), os.path.exists("/etc/passwd"), os.listdir(".")]\'\n'
         "job = Job({'kind': 'steps', 'prelude': '', 'setup': '', 'bind': {'f': 'f'},\n"
@@ -502,7 +503,7 @@ def test_a_refusing_kernel_runs_no_code(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 _WITHOUT_NAMESPACES = """
 import os
-from orchestrator.confined import kernel, walls
+from orchestrator.scoring.confined import kernel, walls
 if os.geteuid() == 0:
     walls._drop_uid(65534)
 uid, gid = os.geteuid(), os.getegid()

@@ -8,8 +8,8 @@ import pytest
 
 from campaigns.errors import NoDevice, UsageError, WorldError
 from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
-from orchestrator import schedules
-from orchestrator.schedules import Listed, Listing
+from orchestrator.preparation import schedules
+from orchestrator.preparation.schedules import Listed, Listing
 
 HOPPER = Listed(True, "abc", "cuda", ("sm_90",))
 LISTED = Listing(

@@ -12,9 +12,9 @@ import pytest
 from campaigns.corpora.case import Case
 from campaigns.errors import WorldError
 from campaigns.scorers.verdict import Answer, Judged
-from orchestrator import scorer
-from orchestrator.sandbox import _is_alive, descendants
-from orchestrator.scorer import ROOT, ScorerProcess
+from orchestrator.scoring import scorer
+from orchestrator.scoring.sandbox import _is_alive, descendants
+from orchestrator.scoring.scorer import ROOT, ScorerProcess
 
 BACKTRACKING = "^(a|aa)+$"
 ENDLESS = "a" * 60 + "!"
@@ -80,7 +80,7 @@ def test_a_process_that_hangs_dies_with_its_owner() -> None:
     script = (
         "from campaigns.corpora.case import Case\n"
         "from campaigns.scorers.verdict import Answer\n"
-        "from orchestrator.scorer import ScorerProcess\n"
+        "from orchestrator.scoring.scorer import ScorerProcess\n"
         "case = Case('x/0', 'x', '', 0, (), answer='1')\n"
         "with ScorerProcess(600) as score:\n"
         "    score(case, Answer('1'))\n"

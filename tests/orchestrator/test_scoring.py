@@ -19,11 +19,11 @@ from campaigns.plan import Arm, CampaignPlan, Role, ServerPlan, Step
 from campaigns.records import Campaign, CampaignStatus, Request, Score
 from campaigns.scorers.execution import Outcome
 from orchestrator import cli
-from orchestrator.sandbox import Sandbox, SandboxRefused
-from orchestrator.scoring import Settings, score_campaign
-from results.reader import Reader
-from results.store import Store
-from results.synthetic import Driver, Script, Trajectory
+from orchestrator.scoring.sandbox import Sandbox, SandboxRefused
+from orchestrator.scoring.scoring import Settings, score_campaign
+from results.store.reader import Reader
+from results.store.writer import Store
+from results.transfer.synthetic import Driver, Script, Trajectory
 
 IDS = ("gsm8k/0", "humaneval/0", "mbpp/41", "livecodebench/own_01", "structured/own/json-object")
 RIGHT = {

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from orchestrator.serving import disclosed, server_environment, split_cpus
+from orchestrator.servers.serving import disclosed, server_environment, split_cpus
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ import pytest
 from campaigns.errors import LeaseTimeout, ServerFailed
 from campaigns.plan import Arm, Block, CampaignPlan, Fixture, LeasePlan, Phase, Role, ServerPlan, StartupMode, blocks
 from campaigns.records import Reason, StartupStatus
-from orchestrator import reaper
-from orchestrator.stand import Assignment, Stand
+from orchestrator.hosts import reaper
+from orchestrator.startups.stand import Assignment, Stand
 
 SMALL_SERVER = Path(__file__).with_name("small_server.py")
 FIXTURE = Fixture("f", '{"prompt": "abc"}', (1,), chat=False)

@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
 from campaigns.records import CampaignStatus, Decision, Failure, Probe, Reason, Score, StartupEnd, StartupStatus
-from results.schema import REVISION
-from results.store import Store
-from results.synthetic import CREATED, Driver, Script, Trajectory
+from results.store.schema import REVISION
+from results.store.writer import Store
+from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
 
 PLAN = CampaignPlan(
     name="released",

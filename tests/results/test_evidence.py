@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from campaigns.gates import Gate, GateStatus, ledger
+from campaigns.judging.gates import Gate, GateStatus, ledger
 from campaigns.plan import Fixture
 from campaigns.records import CampaignStatus
-from results.evidence import evidence
-from results.reader import Reader
-from results.store import Store
-from results.synthetic import Driver
+from results.history.evidence import evidence
+from results.store.reader import Reader
+from results.store.writer import Store
+from results.transfer.synthetic import Driver
 from tests.results.test_report import PLAN, script
 
 CASES = tuple(Fixture(f"case-{i}", "{}", (0,), dataset="own") for i in range(3))

@@ -12,14 +12,14 @@ import pytest
 from campaigns.plan import Arm, CampaignPlan, Fixture, Mode, Order, PairKey, Role, ServerPlan
 from campaigns.records import Failure, Reason
 from orchestrator.cli import main
-from results import cells
-from results.frames import requests as request_frame
-from results.history import Filter, history
-from results.layout import lay_out
-from results.reader import Reader
-from results.store import Store
-from results.summary import summarise
-from results.synthetic import Driver, Script, Trajectory
+from results.history.entries import Filter, history
+from results.reading.frames import requests as request_frame
+from results.reading.summary import summarise
+from results.reports import cells
+from results.reports.layout import lay_out
+from results.store.reader import Reader
+from results.store.writer import Store
+from results.transfer.synthetic import Driver, Script, Trajectory
 
 PLAN = CampaignPlan(
     name="nightly",

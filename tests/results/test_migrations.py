@@ -11,12 +11,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from campaigns.errors import IdentityMismatch, UsageError
-from results import schema
-from results.migrate import MIGRATIONS
-from results.reader import Reader
-from results.report import render
-from results.store import Store
-from results.verify import Tally, verify
+from results.reports.report import render
+from results.store.migrate import MIGRATIONS
+from results.store.reader import Reader
+from results.store.verify import Tally, verify
+from results.store.writer import Store, schema
 
 STORES = Path(__file__).with_name("stores")
 SCRIPTS = ScriptDirectory(str(MIGRATIONS))

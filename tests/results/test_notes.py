@@ -9,10 +9,10 @@ import pytest
 from campaigns.plan import blocks
 from campaigns.records import CampaignStatus, DeviceSample, Failure, Reason
 from orchestrator.cli import main
-from results.health import told_once
-from results.load import HostLoad
-from results.store import Store
-from results.synthetic import Driver
+from results.reading.health import told_once
+from results.reading.load import HostLoad
+from results.store.writer import Store
+from results.transfer.synthetic import Driver
 from tests.results.test_report import PLAN, report, script
 
 DIED = "the server died during a request: exit code -9"

@@ -9,8 +9,8 @@ import pytest
 
 from campaigns.plan import Role
 from campaigns.records import Startup, StartupEnd, StartupStatus
-from results.occupancy import occupancy
-from results.reader import IdentityEvent, Life
+from results.reading.occupancy import occupancy
+from results.store.reader import IdentityEvent, Life
 
 
 def life(startup: int, began: str, ended: str | None, role: Role | None = None) -> Life:

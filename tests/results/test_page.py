@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
-from results.reader import Reader
-from results.report import render
-from results.store import Store
-from results.synthetic import Driver, Script, Trajectory
+from results.reports.report import render
+from results.store.reader import Reader
+from results.store.writer import Store
+from results.transfer.synthetic import Driver, Script, Trajectory
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SCREENSHOTS = Path(__file__).parents[2] / "outputs" / "screenshots"

@@ -11,11 +11,11 @@ import pytest
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Order, PairKey, Role, ServerPlan
 from campaigns.records import Calibration, Score
-from results.reader import Reader
-from results.report import render
-from results.store import Store
-from results.summary import summarise
-from results.synthetic import Driver, Script, Trajectory
+from results.reading.summary import summarise
+from results.reports.report import render
+from results.store.reader import Reader
+from results.store.writer import Store
+from results.transfer.synthetic import Driver, Script, Trajectory
 
 BLUNT = Calibration(2000, 110_000, 400_000, 800, 20_000, 6_000)  # a client that cannot see 0.005 ms
 KEEN = Calibration(2000, 110_000, 400_000, 100, 5_000, 1_000)

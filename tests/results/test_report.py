@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from campaigns.errors import Exit
+from campaigns.judging.verdicts import Verdict
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, StartupMode, blocks
 from campaigns.records import Calibration, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
-from campaigns.verdicts import Verdict
 from orchestrator.cli import main
-from results.reader import Reader
-from results.report import render
-from results.store import Store
-from results.summary import summarise
-from results.synthetic import CREATED, Driver, Script, Trajectory, without_engine
+from results.reading.summary import summarise
+from results.reports.report import render
+from results.store.reader import Reader
+from results.store.writer import Store
+from results.transfer.synthetic import CREATED, Driver, Script, Trajectory, without_engine
 
 GOLDEN = Path(__file__).with_name("golden")
 PLAN = CampaignPlan(

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from campaigns import quantities
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
 from campaigns.records import Round
-from results import frames
-from results.hashing import rounds_sha256
-from results.reader import Reader
-from results.rounds import COLUMNS, flatten, from_rows, lag1, summarise, to_matrix
-from results.store import Store
-from results.synthetic import Driver, Script, Trajectory, counts, without_engine
+from results.reading import frames
+from results.store.hashing import rounds_sha256
+from results.store.reader import Reader
+from results.store.rounds import COLUMNS, flatten, from_rows, lag1, summarise, to_matrix
+from results.store.writer import Store
+from results.transfer.synthetic import Driver, Script, Trajectory, counts, without_engine
 
 counts_or_none = st.none() | st.integers(0, 2**40)
 many_rounds = st.lists(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from campaigns.records import Campaign, CampaignStatus
-from results.reader import Reader
-from results.store import Store
+from results.store.reader import Reader
+from results.store.writer import Store
 
 
 def test_running_needs_a_living_writer(tmp_path: Path) -> None:

@@ -26,14 +26,13 @@ from campaigns.records import (
     StartupEnd,
     StartupStatus,
 )
-from results import schema
-from results.frames import requests
-from results.hashing import row_sha256
-from results.place import DEFAULT
-from results.reader import Reader
-from results.store import Store
-from results.synthetic import Driver, Script, Trajectory
-from results.verify import Tally, verify
+from results.reading.frames import requests
+from results.store.hashing import row_sha256
+from results.store.place import DEFAULT
+from results.store.reader import Reader
+from results.store.verify import Tally, verify
+from results.store.writer import Store, schema
+from results.transfer.synthetic import Driver, Script, Trajectory
 
 ROOT = Path(__file__).parents[2]
 PLAN = CampaignPlan(
@@ -249,8 +248,8 @@ def test_two_processes_write_different_campaigns_and_never_the_same(path):
         code = f"""
             from pathlib import Path
             from tests_of_store import PLAN, script
-            from results.store import Store
-            from results.synthetic import Driver
+            from results.store.writer import Store
+            from results.transfer.synthetic import Driver
             with Store.open(Path({str(path)!r})) as store:
                 print(Driver(store, PLAN, script, run_number=2).run())
                 store.begin(Driver(store, PLAN, script).campaign())
@@ -282,8 +281,8 @@ def test_eight_writers_at_once_lose_nothing(path):
         import multiprocessing
         from pathlib import Path
         from tests_of_store import PLAN, script
-        from results.store import Store
-        from results.synthetic import Driver
+        from results.store.writer import Store
+        from results.transfer.synthetic import Driver
         def write(number):
             with Store.open(Path({str(path)!r})) as store:
                 Driver(store, PLAN, script, run_number=number).run()
@@ -306,8 +305,8 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing_committed(path, limit):
         import resource, sys
         from pathlib import Path
         from tests_of_store import PLAN, script
-        from results.store import Store
-        from results.synthetic import Driver, Script, Trajectory
+        from results.store.writer import Store
+        from results.transfer.synthetic import Driver, Script, Trajectory
         path = Path({str(path)!r})
         store = Store.open(path)
         if {limit!r} == "pages":
@@ -333,7 +332,7 @@ def as_nobody(code):
     """Root ignores mode bits: the child gives up its uid first."""
     drop = "import os\nif os.getuid() == 0:\n    os.setgid(65534); os.setuid(65534)\n"
     return subprocess.run(
-        [sys.executable, "-c", "import results.reader, results.store\n" + drop + textwrap.dedent(code)],
+        [sys.executable, "-c", "import results.store.reader, results.store.writer\n" + drop + textwrap.dedent(code)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -358,13 +357,13 @@ def test_a_read_only_store_is_refused_by_the_writer_and_read_by_the_reader(read_
     path = read_only_folder / "store.sqlite"
     refused = as_nobody(f"""
         from pathlib import Path
-        results.store.Store.open(Path({str(path)!r}))
+        results.store.writer.Store.open(Path({str(path)!r}))
     """)
     sentence = refused.stderr.strip().splitlines()[-1]
     assert "StoreUnwritable" in sentence and "not writable" in sentence and "--store" in sentence
     read = as_nobody(f"""
         from pathlib import Path
-        from results.reader import Reader
+        from results.store.reader import Reader
         with Reader.open(Path({str(path)!r})) as reader:
             print(len(reader.recorded(reader.resolve("last")).pairs))
     """)

@@ -6,10 +6,10 @@ import pytest
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
 from orchestrator.cli import main
-from results.reader import Reader
-from results.store import Store
-from results.synthetic import Driver, Script, Trajectory
-from results.verify import Tally, verify
+from results.store.reader import Reader
+from results.store.verify import Tally, verify
+from results.store.writer import Store
+from results.transfer.synthetic import Driver, Script, Trajectory
 
 PLAN = CampaignPlan(
     name="unit",

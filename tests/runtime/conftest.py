@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from kernels import projection
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.sequence import Finish, GenerateRequest
 from runtime.models.weights import Shapes, draft_shapes, random_weights, target_shapes
-from runtime.sequence import Finish, GenerateRequest
 
 ORACLES = Path(__file__).parent / "oracles"
 

@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 
 from kernels.projection import nvfp4
-from kernels.registry import Routes
+from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.sequence import GenerateRequest
+from runtime.engine.vocabulary import ShardedVocabulary, Vocabulary
+from runtime.models.parallel import Group, ShardedWeights, shard_config
 from runtime.models.quant import quantisable
 from runtime.models.weights import draft_shapes, random_weights, target_shapes
 from runtime.operators import Operators
-from runtime.parallel import Group, ShardedWeights, shard_config
-from runtime.sampling import SamplingParams
-from runtime.sequence import GenerateRequest
-from runtime.vocabulary import ShardedVocabulary, Vocabulary
-from runtime.worker import RankMismatch, Worker
+from runtime.speculation.sampling import SamplingParams
+from runtime.workers.worker import RankMismatch, Worker
 
 VOCAB = 132
 SAMPLERS = {

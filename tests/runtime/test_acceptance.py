@@ -8,9 +8,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from runtime import lookup, noise
-from runtime.acceptance import Proposal, accept, draw, probability_of, residual
-from runtime.sampling import Distribution, SamplingParams, distribution
+from runtime.speculation import lookup, noise
+from runtime.speculation.acceptance import Proposal, accept, draw, probability_of, residual
+from runtime.speculation.sampling import Distribution, SamplingParams, distribution
 
 VOCAB, SEEDS = 5, 120_000
 

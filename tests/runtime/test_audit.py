@@ -9,9 +9,9 @@ import torch
 
 from kernels import gdn, projection
 from kernels.registry import Bound, Op, Schedule
-from runtime import audit, shadow
-from runtime.sampling import SamplingParams
-from runtime.shadow import Shadow
+from runtime.audits import audit, shadow
+from runtime.audits.shadow import Shadow
+from runtime.speculation.sampling import SamplingParams
 
 
 def with_candidate(patch: pytest.MonkeyPatch, op: Op, spoil: Any) -> str:

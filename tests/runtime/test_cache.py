@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from runtime.cache import CACHE_DTYPES, E4M3, DraftCache, PagedCache, encode, hybrid_pages
 from runtime.config import DraftConfig, TargetConfig
+from runtime.memory.cache import CACHE_DTYPES, E4M3, DraftCache, PagedCache, encode, hybrid_pages
 
 CPU = torch.device("cpu")
 PUBLIC = json.loads((Path(__file__).parents[2] / "benchmarks/qwen3_8_27b.json").read_text())

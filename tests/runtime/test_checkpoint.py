@@ -11,15 +11,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kernels.projection import nvfp4
-from kernels.registry import Routes
+from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig, eos_token_ids
-from runtime.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.engine import Engine, EngineOptions, EngineShape
 from runtime.errors import CapacityError, ModelError
 from runtime.models import quant
 from runtime.models.layers import Linear
 from runtime.models.weights import random_weights, read_target, target_shapes
 from runtime.operators import Operators
-from runtime.sampling import SamplingParams
+from runtime.speculation.sampling import SamplingParams
 
 CPU = torch.device("cpu")
 OPTIONS = EngineOptions(max_model_len=256)

@@ -9,13 +9,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from runtime import draft
-from runtime.cache import DraftCache
 from runtime.config import DraftConfig, TargetConfig
-from runtime.draft import Draws
+from runtime.memory.cache import DraftCache
 from runtime.models.drafter import Drafter
 from runtime.models.weights import draft_shapes, parameter_count, target_shapes
-from runtime.sampling import SamplingParams
+from runtime.speculation import draft
+from runtime.speculation.draft import Draws
+from runtime.speculation.sampling import SamplingParams
 
 ANCHOR, LENGTHS, TEMPERATURE = 11, (1, 2, 31, 40, 41, 100), 0.7
 SHAPES: dict[str, dict[str, Any]] = {

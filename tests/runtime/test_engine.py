@@ -10,15 +10,15 @@ import pytest
 import torch
 from scipy import stats
 
-from runtime import lookup
-from runtime.acceptance import Proposal
-from runtime.cache import E4M3
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.sequence import Finish, GenerateRequest, Prefill, RoundRecord
 from runtime.errors import CapacityError, RequestError
+from runtime.memory.cache import E4M3
 from runtime.models.steps import PrefillStep
-from runtime.sampling import SamplingParams, distribution
-from runtime.sequence import Finish, GenerateRequest, Prefill, RoundRecord
+from runtime.speculation import lookup
+from runtime.speculation.acceptance import Proposal
+from runtime.speculation.sampling import SamplingParams, distribution
 
 GREEDY = SamplingParams(temperature=0)
 PROMPTS = [(1, 0), (2, 1), (17, 2), (64, 3), (65, 4)]

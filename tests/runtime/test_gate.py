@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from runtime.errors import RequestError
-from runtime.gate import GrammarGate, GrammarTokenizer
-from runtime.tokenizer import TextTokenizer
+from runtime.text.tokenizer import TextTokenizer
+from runtime.workers.gate import GrammarGate, GrammarTokenizer
 
 CHECKPOINT = Path(__file__).resolve().parents[2] / "runtime/checkpoints/nano"
 TEXT = TextTokenizer(CHECKPOINT)

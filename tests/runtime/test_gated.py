@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from kernels import gated, projection
-from kernels.compare import rel_l2
+from kernels.checking.compare import rel_l2
 from kernels.projection import nvfp4
-from kernels.registry import Routes
+from kernels.routes import Routes
+from runtime.audits.shadow import Shadow
 from runtime.config import TargetConfig
 from runtime.models.layers import GatedSideBySide, Mlp, Weight
+from runtime.models.parallel import ShardedWeights
 from runtime.models.weights import random_weights, target_shapes
 from runtime.operators import Operators
-from runtime.parallel import ShardedWeights
-from runtime.shadow import Shadow
 
 NATIVE = ("cpu-dot", "cpu-tile", "cpu-pair")
 PREFIX = "layers.0.mlp"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.graphs import Captured, Graphs, Piece
-from runtime.sampling import SamplingParams
+from runtime.engine.graphs import Captured, Graphs, Piece
+from runtime.speculation.sampling import SamplingParams
 
 
 @dataclass
@@ -63,7 +63,7 @@ def test_pieces_depend_on_their_inputs_alone(make: Any, speculation: str) -> Non
 
 
 def test_no_more_graphs_are_kept_than_their_number_allows(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.graphs.MOST", 3)
+    monkeypatch.setattr("runtime.engine.graphs.MOST", 3)
     engine, plain = engine_with(make, Replayed), engine_with(make, Straight)
     for seed in range(4):
         asked = {"sampling": SamplingParams(temperature=1 + seed / 8, seed=seed), "max_tokens": 12}

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from runtime import noise
+from runtime.speculation import noise
 
 MASK = (1 << 64) - 1
 

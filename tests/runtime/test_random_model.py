@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from kernels.projection.nvfp4 import Nvfp4Weight
-from runtime.engine import Engine, EngineOptions
+from runtime.engine.engine import Engine, EngineOptions
 from runtime.errors import ModelError
 from runtime.models.layers import GatedLinear, Linear
-from runtime.random_model import DECLARATION, Declaration, checksum, main, write
+from runtime.models.random_model import DECLARATION, Declaration, checksum, main, write
 
 PUBLIC = Path(__file__).parents[2] / "benchmarks/qwen3_8_27b.json"
 
@@ -77,7 +77,7 @@ def test_kept_codes_answer_as_their_values(make: Any, declared: Callable[..., Pa
 def test_the_checksum_sees_every_place_and_does_not_depend_on_the_stride(monkeypatch: pytest.MonkeyPatch) -> None:
     values = torch.arange(1001, dtype=torch.float16)
     before = checksum(values).tolist()
-    monkeypatch.setattr("runtime.random_model.STRIDE", 7)
+    monkeypatch.setattr("runtime.models.random_model.STRIDE", 7)
     assert checksum(values).tolist() == before
     swapped = values.clone()
     swapped[[3, 997]] = values[[997, 3]]

@@ -9,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.registry import Routes
+from kernels.routes import Routes
+from runtime.engine.vocabulary import Vocabulary
 from runtime.errors import RequestError, SamplingError
 from runtime.operators import Operators
-from runtime.sampling import Distribution, SamplingParams, distribution, shortlisted
-from runtime.vocabulary import Vocabulary
+from runtime.speculation.sampling import Distribution, SamplingParams, distribution, shortlisted
 
 
 def reference(row: np.ndarray, params: SamplingParams) -> dict[int, float]:

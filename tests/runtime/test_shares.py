@@ -10,9 +10,9 @@ from kernels.projection.nvfp4 import Nvfp4Weight, quantise
 from runtime.config import TargetConfig
 from runtime.errors import ModelError
 from runtime.models.layers import Weight
+from runtime.models.parallel import ShardedWeights, shard_config
 from runtime.models.quant import quantisable
 from runtime.models.weights import random_weights, target_shapes
-from runtime.parallel import ShardedWeights, shard_config
 
 SHAPE_27B = Path(__file__).resolve().parents[2] / "benchmarks/qwen3_8_27b.json"
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from runtime.memory.state import RequestState
 from runtime.models.steps import Memory, PrefillStep, VerifyStep
 from runtime.models.target import Target
-from runtime.state import RequestState
 
 PROMPTS = (1, 2, 3, 4, 63, 64, 65, 300)
 DECODE = 4
@@ -209,7 +209,7 @@ def test_padding_slots_write_nothing(make: Any) -> None:
 
 
 def test_gradients_reach_every_leaf(make: Any) -> None:
-    from kernels.registry import Routes
+    from kernels.routes import Routes
     from runtime.config import TargetConfig
     from runtime.models.weights import target_shapes
     from runtime.operators import Operators

@@ -9,24 +9,24 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from kernels.registry import Routes
+from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine import Engine
+from runtime.engine.engine import Engine
+from runtime.engine.sequence import GenerateRequest
 from runtime.models.drafter import Drafter
 from runtime.models.target import Target
 from runtime.models.weights import draft_shapes, random_weights, target_shapes
 from runtime.operators import Operators
-from runtime.sequence import GenerateRequest
-from runtime.tokenizer import TextTokenizer
+from runtime.text.tokenizer import TextTokenizer
 from runtime.training import presets
-from runtime.training.catalogue import all_templates
-from runtime.training.code import code_of
-from runtime.training.corpus_prompts import DIGESTS, digest
 from runtime.training.draft_training import block_hidden, choose_blocks
-from runtime.training.exercise import Pool, split
 from runtime.training.optimiser import orthogonal
 from runtime.training.packed import PackedStep
 from runtime.training.run import Job, train_checkpoint
+from runtime.training.tasks.catalogue import all_templates
+from runtime.training.tasks.code import code_of
+from runtime.training.tasks.corpus_prompts import DIGESTS, digest
+from runtime.training.tasks.exercise import Pool, split
 from runtime.training.text import IGNORED, Row, batches, collate, lanes, reply_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +88,7 @@ def test_a_template_that_can_pose_a_corpus_prompt_does_not(monkeypatch: pytest.M
     rng, pool = random.Random(3), Pool(wording)
     drawn = {pool.draw(rng)[1].question.partition("\n")[0] for _ in range(300)}
     assert len(drawn) == 8 and not drawn & corpus_lines()
-    monkeypatch.setattr("runtime.training.exercise.repeats_corpus", lambda question: False)
+    monkeypatch.setattr("runtime.training.tasks.exercise.repeats_corpus", lambda question: False)
     assert any(pool.draw(rng)[1].question.partition("\n")[0] in corpus_lines() for _ in range(300))
 
 

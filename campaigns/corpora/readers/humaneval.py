@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from campaigns.corpora import evalplus
 from campaigns.corpora.case import Case, TestSet
+from campaigns.corpora.readers import evalplus
 from campaigns.corpora.source import Source
 from campaigns.corpora.templates import render
 

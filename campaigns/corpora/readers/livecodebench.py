@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from campaigns.corpora.case import Case, TestSet
-from campaigns.corpora.private_tests import plain, unpack
+from campaigns.corpora.readers.private_tests import plain, unpack
 from campaigns.corpora.source import Source
 from campaigns.corpora.templates import render
 from campaigns.errors import UsageError

@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from campaigns.corpora import evalplus
 from campaigns.corpora.case import Case, TestSet
-from campaigns.corpora.humaneval import LIMITS
+from campaigns.corpora.readers import evalplus
+from campaigns.corpora.readers.humaneval import LIMITS
 from campaigns.corpora.source import Source
 from campaigns.corpora.templates import render
 from campaigns.errors import UsageError

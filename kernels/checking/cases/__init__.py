@@ -7,26 +7,26 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from kernels.cases.trial import Case
+from kernels.checking.cases.trial import Case
 from kernels.registry import Op
 
 
 def cases_of(op: Op, device: str) -> tuple[Case, ...]:
     """Every problem of an operator on one device type."""
-    module = import_module(f"kernels.cases.{op.name}")
+    module = import_module(f"kernels.checking.cases.{op.name}")
     return tuple(case for case in module.CASES if case.device == device)
 
 
 def sanitized_of(op: Op) -> tuple[Case, ...]:
     """The CUDA problems a sanitizer looks at: every length, few heads, since it takes a hundred times as long."""
-    return tuple(import_module(f"kernels.cases.{op.name}").SANITIZED)
+    return tuple(import_module(f"kernels.checking.cases.{op.name}").SANITIZED)
 
 
 def hammered_of(op: Op) -> tuple[Case, ...]:
     """The CUDA problems launched thousands of times in a row."""
-    return tuple(import_module(f"kernels.cases.{op.name}").HAMMERED)
+    return tuple(import_module(f"kernels.checking.cases.{op.name}").HAMMERED)
 
 
 def working_sets_of(op: Op, device: str) -> tuple[tuple[Case, int], ...]:
     """Problems to time and how many distinct layers of each, the preferred one first."""
-    return tuple(import_module(f"kernels.cases.{op.name}").WORKING_SETS[device])
+    return tuple(import_module(f"kernels.checking.cases.{op.name}").WORKING_SETS[device])

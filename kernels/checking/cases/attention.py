@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from kernels.attention import OP, problem_of
-from kernels.cases.trial import Case, Draw, Outputs, Trial
-from kernels.compare import inside_poison
+from kernels.checking.cases.trial import Case, Draw, Outputs, Trial
+from kernels.checking.compare import inside_poison
 from kernels.registry import Schedule
 
 

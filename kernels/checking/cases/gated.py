@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from kernels.cases.projection import ProjectionTrial
-from kernels.cases.trial import Case, Outputs
+from kernels.checking.cases.projection import ProjectionTrial
+from kernels.checking.cases.trial import Case, Outputs
 from kernels.gated import OP
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.cases.trial import Case, Draw, Outputs, Trial
-from kernels.compare import first_difference
+from kernels.checking.cases.trial import Case, Draw, Outputs, Trial
+from kernels.checking.compare import first_difference
 from kernels.gdn import OP, Layer, State, problem_of
 from kernels.registry import Schedule
 

@@ -7,8 +7,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from kernels.cases.trial import Case, Draw, Outputs, Trial
-from kernels.compare import inside_poison
+from kernels.checking.cases.trial import Case, Draw, Outputs, Trial
+from kernels.checking.compare import inside_poison
 from kernels.registry import Schedule
 from kernels.selection import OP, Candidates, problem_of
 

@@ -12,8 +12,8 @@ import types
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from orchestrator.confined.program import complete_builtins, execute
-from orchestrator.confined.values import Codec, own_classes
+from orchestrator.scoring.confined.program import complete_builtins, execute
+from orchestrator.scoring.confined.values import Codec, own_classes
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.confined import syscalls
+from orchestrator.scoring.confined import syscalls
 
 FLAGS = ("-s", "-S", "-P", "-B")  # nothing but the standard library and the paths that are added
 START = "import sys; sys.path += {paths!r}; {entry}"

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from orchestrator.confined.child import Ended, Interpreter
-from orchestrator.confined.program import execute
-from orchestrator.confined.remote import Broken, Candidate
-from orchestrator.confined.stdout import same_output
-from orchestrator.confined.values import own_classes
+from orchestrator.scoring.confined.child import Ended, Interpreter
+from orchestrator.scoring.confined.program import execute
+from orchestrator.scoring.confined.remote import Broken, Candidate
+from orchestrator.scoring.confined.stdout import same_output
+from orchestrator.scoring.confined.values import own_classes
 
-_PROGRAM = "from orchestrator.confined import program; program.main({fd})"
+_PROGRAM = "from orchestrator.scoring.confined import program; program.main({fd})"
 _TESTS = "tests"  # module name of the judge's own namespace
 
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
-from orchestrator.confined.child import Interpreter
-from orchestrator.confined.values import Codec
+from orchestrator.scoring.confined.child import Interpreter
+from orchestrator.scoring.confined.values import Codec
 
-_ENTRY = "from orchestrator.confined import candidate; candidate.main()"
+_ENTRY = "from orchestrator.scoring.confined import candidate; candidate.main()"
 MAX_REPLY_BYTES = 256 << 20
 
 

@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 
-from orchestrator.confined.kernel import Refused
+from orchestrator.scoring.confined.kernel import Refused
 
 # name: (x86_64, aarch64), from <asm/unistd.h>
 CALLS = {

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from orchestrator.confined import judge, kernel
+from orchestrator.scoring.confined import judge, kernel
 
 _SPACES = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
 _DEVICES = ("null", "zero", "random", "urandom")

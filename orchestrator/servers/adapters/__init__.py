@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from campaigns.errors import UsageError
-from orchestrator.adapters.attach import AttachedServer
-from orchestrator.adapters.command import CommandServer
-from orchestrator.adapters.dflash2 import Dflash2Server
-from orchestrator.adapters.face import Adapter, Capabilities, Launch, discover
+from orchestrator.servers.adapters.attach import AttachedServer
+from orchestrator.servers.adapters.command import CommandServer
+from orchestrator.servers.adapters.dflash2 import Dflash2Server
+from orchestrator.servers.adapters.face import Adapter, Capabilities, Launch, discover
 
 __all__ = ["Adapter", "Capabilities", "Launch", "discover", "open_adapter"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, ServerPlan
-from orchestrator.adapters.command import CommandServer
-from orchestrator.adapters.control import ask, check_url
-from orchestrator.adapters.face import Launch
+from orchestrator.servers.adapters.command import CommandServer
+from orchestrator.servers.adapters.control import ask, check_url
+from orchestrator.servers.adapters.face import Launch
 
 _RESETS = ("/reset_prefix_cache", "/flush_cache")  # vLLM in developer mode; SGLang
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from campaigns.errors import UsageError
 from campaigns.nearest import alike
 from campaigns.plan import Arm, ServerPlan
-from orchestrator.adapters.control import ask_metrics
-from orchestrator.adapters.face import Launch
-from orchestrator.adapters.openai import OpenAIServer
-from orchestrator.identity import ROOT
-from orchestrator.observe import DECODE_STEPS
+from orchestrator.measuring.observe import DECODE_STEPS
+from orchestrator.places import ROOT
+from orchestrator.servers.adapters.control import ask_metrics
+from orchestrator.servers.adapters.face import Launch
+from orchestrator.servers.adapters.openai import OpenAIServer
 
 # Names of ours for counters of vLLM's. Each decode step of a request is one observation of its inter-token latency.
 _COUNTERS = {

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, ServerPlan
 from campaigns.routes import hits_name, refusal_name
-from orchestrator.adapters.command import model_path
-from orchestrator.adapters.control import Session, ask_json
-from orchestrator.adapters.face import Launch
-from orchestrator.adapters.openai import OpenAIServer
+from orchestrator.servers.adapters.command import model_path
+from orchestrator.servers.adapters.control import Session, ask_json
+from orchestrator.servers.adapters.face import Launch
+from orchestrator.servers.adapters.openai import OpenAIServer
 
 
 class Dflash2Server(OpenAIServer):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from campaigns.errors import UsageError
 from campaigns.plan import Arm, Fixture, Sampling
-from orchestrator.adapters.control import ServerRefused, ask_json
+from orchestrator.servers.adapters.control import ServerRefused, ask_json
 
 _TOKENIZED = ("prompt", "messages", "tools", "chat_template_kwargs")
 

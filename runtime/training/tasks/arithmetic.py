@@ -2,7 +2,7 @@
 """Word problems in a few steps, worked aloud: grade-school arithmetic.
 
 A template joins a *story* (one wording of one chain of steps) with a way to ask for the answer's form. Some stories are
-written out here, others put together by `runtime.training.stories`. The steps are computed, so that text and numbers
+written out here, others put together by `runtime.training.tasks.stories`. The steps are computed, so that text and numbers
 cannot disagree.
 """
 
@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from runtime.training import words
-from runtime.training.exercise import Exercise, Template
-from runtime.training.stories import Step, Told, plots, told
+from runtime.training.tasks import words
+from runtime.training.tasks.exercise import Exercise, Template
+from runtime.training.tasks.stories import Step, Told, plots, told
 
 KIND = "gsm8k"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from runtime.training import arithmetic, code, drills, mathematics, structured
-from runtime.training.exercise import Template
+from runtime.training.tasks import arithmetic, code, drills, mathematics, structured
+from runtime.training.tasks.exercise import Template
 
 
 @cache

@@ -11,8 +11,9 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-from runtime.training.exercise import Exercise, Template
-from runtime.training.routines import CLASSICS, Routine, composed
+from runtime.training.tasks.exercise import Exercise, Template
+from runtime.training.tasks.routines import CLASSICS, Routine, composed
+from runtime.training.tasks.trial import agrees, typed_in
 
 _FENCE = re.compile(r"```(?:python)?\n(.*?)```", re.DOTALL)
 
@@ -149,11 +150,6 @@ def _assertion(routine: Routine, arguments: tuple[object, ...]) -> str:
     return f"assert {routine.name}({_spelled(arguments)}) == {routine.function()(*arguments)!r}"
 
 
-def typed_in(arguments: Sequence[object]) -> str:
-    """The arguments as lines of standard input."""
-    return "\n".join(" ".join(map(str, value)) if isinstance(value, list) else str(value) for value in arguments)
-
-
 def _spelled(arguments: Sequence[object]) -> str:
     return ", ".join(map(repr, arguments))
 
@@ -171,8 +167,6 @@ def code_of(answer: str) -> str:
 
 def check_code(answer: str, exercise: Exercise) -> bool:
     """The answer's code does what the routine does on eight drawn arguments. Runs it: evaluation only."""
-    from runtime.training.trial import agrees
-
     form, routine = exercise.expected
     code = code_of(answer)
     return bool(code) and agrees(code, form, routine, _camel(routine.name))

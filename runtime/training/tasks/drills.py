@@ -11,8 +11,8 @@ import json
 import random
 from collections.abc import Callable
 
-from runtime.training import words
-from runtime.training.exercise import Exercise, Template
+from runtime.training.tasks import words
+from runtime.training.tasks.exercise import Exercise, Template
 
 COPYING, SUMS = "copying", "sums"
 _AGAIN = (

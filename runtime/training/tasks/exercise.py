@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from runtime.training.corpus_prompts import repeats_corpus
+from runtime.training.tasks.corpus_prompts import repeats_corpus
 
 HELD_OUT_PERCENT = 10
 

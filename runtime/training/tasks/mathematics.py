@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from runtime.training.exercise import Exercise, Template
+from runtime.training.tasks.exercise import Exercise, Template
 
 KIND = "math500"
 

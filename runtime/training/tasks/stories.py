@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from runtime.training import words
+from runtime.training.tasks import words
 
 Step = tuple[str, int, str, int, int]
 """What a line says first, then left, sign, right and result."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.training import words
-from runtime.training.exercise import Exercise, Template
+from runtime.training.tasks import words
+from runtime.training.tasks.exercise import Exercise, Template
 
 KIND = "structured"
 

@@ -10,8 +10,9 @@ import random
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 
-from runtime.training.routines import Routine
+from runtime.training.tasks.routines import Routine
 
 _SECONDS = 5
 _BYTES = 1 << 30
@@ -39,9 +40,12 @@ def agrees(code: str, form: str, routine: Routine, method: str) -> bool:
     return said is not None and said.splitlines() == [repr(result) for result in expected]
 
 
-def _program(code: str, arguments: tuple[object, ...]) -> str | None:
-    from runtime.training.code import typed_in
+def typed_in(arguments: Sequence[object]) -> str:
+    """The arguments as lines of standard input."""
+    return "\n".join(" ".join(map(str, value)) if isinstance(value, list) else str(value) for value in arguments)
 
+
+def _program(code: str, arguments: tuple[object, ...]) -> str | None:
     said = _run(code, typed_in(arguments) + "\n")
     return None if said is None else said.strip()
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runtime.random_model import main
+from runtime.models.random_model import main
 
 TARGET = {
     "model_type": "qwen3_5_text", "vocab_size": 4096, "hidden_size": 64, "intermediate_size": 96,

@@ -9,7 +9,7 @@ import pytest
 
 from runtime.config import TargetConfig, read_json
 from runtime.errors import ModelError
-from runtime.parallel import shard_config
+from runtime.models.parallel import shard_config
 
 ROOT = Path(__file__).resolve().parents[3]
 QUESTION = "Hugo fills 4 boxes with 9 coins each. Ida takes 6 coins away. How many coins are left?"

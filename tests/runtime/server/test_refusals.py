@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runtime.http_errors import TYPES
+from runtime.http.errors import TYPES
 
 ROOT = Path(__file__).resolve().parents[3]
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from runtime.generation import Step
-from runtime.tokenizer import TextTokenizer
-from runtime.tools import CallParser
-from runtime.transcript import Markers, Piece, StopSearch, Transcript
+from runtime.text.generation import Step
+from runtime.text.tokenizer import TextTokenizer
+from runtime.text.tools import CallParser
+from runtime.text.transcript import Markers, Piece, StopSearch, Transcript
 
 CHECKPOINT = Path(__file__).resolve().parents[3] / "runtime/checkpoints/nano"
 

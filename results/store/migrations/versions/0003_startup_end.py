@@ -6,7 +6,7 @@ A row whose hash held gets the hash of what is left of it; one that did not keep
 from alembic import op
 from sqlalchemy import text
 
-from results.hashing import row_sha256
+from results.store.hashing import row_sha256
 
 revision = "0003"
 down_revision = "0002"

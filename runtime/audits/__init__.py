@@ -1,0 +1,1 @@
+"""Two schedules held against each other inside the runtime: one tape, every logit, every state."""

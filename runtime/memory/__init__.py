@@ -1,0 +1,1 @@
+"""What a request remembers on the device: pages of keys and values, recurrent states."""

@@ -1,0 +1,3 @@
+"""The engine in a process of its own: the protocol, its client in the server, its worker beside the device.
+
+Importing the client loads no torch."""
