@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+# The counter of a server that counts its decode steps but does not list them.
+DECODE_STEPS = "engine/decode-steps"
+
 _REFUSED = " refused: "
 
 

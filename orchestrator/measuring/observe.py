@@ -12,14 +12,12 @@ from itertools import pairwise
 from campaigns.hashes import counts_sha256, token_sha256
 from campaigns.plan import PairKey, Phase, Role
 from campaigns.records import Reason, Request, Round
+from campaigns.routes import DECODE_STEPS
 from orchestrator.measuring.exchange import Exchange
 from orchestrator.measuring.stream import Chunk, EngineRound, Reply
 
 # Reasons that mark a request and leave it admissible; every other one excludes it.
 FLAGS = frozenset({Reason.CLIENT_ROUNDS_UNUSABLE, Reason.IDS_UNAVAILABLE, Reason.HASH_INCOMPLETE, Reason.CAPPED})
-
-# The counter of a server that counts its decode steps but does not list them.
-DECODE_STEPS = "engine/decode-steps"
 
 
 @dataclass(frozen=True)

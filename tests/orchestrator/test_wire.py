@@ -16,7 +16,7 @@ import pytest
 from campaigns import quantities
 from campaigns.hashes import token_sha256
 from campaigns.records import Reason, Request
-from orchestrator.measuring.observe import DECODE_STEPS
+from campaigns.routes import DECODE_STEPS
 
 A, B, C = (11,), (12, 13), (14, 15, 16)
 

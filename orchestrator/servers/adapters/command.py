@@ -16,7 +16,7 @@ from pathlib import Path
 from campaigns.errors import UsageError
 from campaigns.nearest import alike
 from campaigns.plan import Arm, ServerPlan
-from orchestrator.measuring.observe import DECODE_STEPS
+from campaigns.routes import DECODE_STEPS
 from orchestrator.places import ROOT
 from orchestrator.servers.adapters.control import ask_metrics
 from orchestrator.servers.adapters.face import Launch
