@@ -116,7 +116,7 @@ class Block:
 
 @dataclass(frozen=True)
 class ServerPlan:
-    """How the measured server comes to be. `adapter` names a module in orchestrator/adapters."""
+    """How the measured server comes to be. `adapter` names a module in orchestrator/servers/adapters."""
 
     adapter: str
     model: str = ""  # folder of the checkpoint, or the served model's name for foreign servers

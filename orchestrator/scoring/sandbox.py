@@ -103,7 +103,7 @@ class Sandbox:
 
     def _request(self, job: Job, folder: str) -> dict[str, Any]:
         packages = os.path.realpath(sysconfig.get_path("purelib"))
-        own = [str(ROOT / "orchestrator" / name) for name in ("confined", "__init__.py")]
+        own = [str(ROOT / "orchestrator" / name) for name in ("__init__.py", "scoring/__init__.py", "scoring/confined")]
         visible = [os.path.realpath(sys.base_prefix), packages, *own]
         if self.mode is Mode.WEAK and os.geteuid() == 0:
             self._check_readable()
@@ -129,7 +129,7 @@ class Sandbox:
 
     def _check_readable(self) -> None:
         """Without a root of its own, the unprivileged uid must be able to reach the interpreter and this checkout."""
-        for path in (Path(self._python), ROOT / "orchestrator" / "confined"):
+        for path in (Path(self._python), ROOT / "orchestrator/scoring/confined"):
             closed = [p for p in (path, *path.parents) if not p.stat().st_mode & stat.S_IXOTH]
             if closed:
                 raise SandboxRefused(
