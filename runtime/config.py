@@ -94,7 +94,10 @@ class TargetConfig:
 
 @dataclass(frozen=True)
 class DraftConfig:
-    """Shape of a DFlash 2 drafter; `block_size` rows hold the bonus token and `block_size - 1` masks."""
+    """Shape of a DFlash 2 drafter; `block_size` rows hold the bonus token and `block_size - 1` masks.
+
+    `causal_layers` says of each layer whether its rows see only rows before them.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -111,7 +114,7 @@ class DraftConfig:
     conv_group_size: int = 16
     selector_rank: int = 256
     selector_top_k: int = 16
-    is_causal: bool = False
+    causal_layers: tuple[bool, ...] = ()
     rms_norm_eps: float = 1e-6
     rope_theta: float = 1e7
     input_embedding_scale: float = 1.0
@@ -135,15 +138,7 @@ class DraftConfig:
         def field(name: str, default: Any = None) -> Any:
             return own.get(name, raw.get(name, default))
 
-        layer_types = tuple(raw.get("layer_types") or (FULL,) * int(raw["num_hidden_layers"]))
-        if set(layer_types) - {FULL, SLIDING}:
-            raise ModelError(
-                f"drafter layer types {sorted(set(layer_types))} include one that is neither full nor sliding"
-            )
-        if SLIDING in layer_types and raw.get("use_sliding_window", True) is False:
-            raise ModelError(
-                "the drafter lists sliding_attention layers and says use_sliding_window false; drop one of the two"
-            )
+        layer_types = _draft_layer_types(raw)
         causal = raw.get("is_causal")
         try:
             config = cls(
@@ -154,7 +149,7 @@ class DraftConfig:
                 target_layer_ids=_ids(field("target_layer_ids")),
                 mask_token_id=int(field("mask_token_id")),
                 **{name: int(field(name)) for name in _DFLASH_INTS if field(name) is not None},
-                is_causal=SLIDING in layer_types if causal is None else bool(causal),
+                causal_layers=tuple(kind == SLIDING if causal is None else bool(causal) for kind in layer_types),
                 rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
                 rope_theta=float(_rope(raw)["rope_theta"]),
                 input_embedding_scale=float(field("input_embedding_scale", 1.0)),
@@ -249,6 +244,25 @@ def _layer_types(text: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(given)
 
 
+def _draft_layer_types(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """As transformers reads a Qwen3 configuration: without `use_sliding_window` true no layer has a window."""
+    count, windowed = int(raw["num_hidden_layers"]), raw.get("use_sliding_window", False) is True
+    given = raw.get("layer_types")
+    if given is None:
+        first = int(raw.get("max_window_layers", 28))
+        given = [SLIDING if windowed and i >= first else FULL for i in range(count)]
+    if set(given) - {FULL, SLIDING}:
+        raise ModelError(f"drafter layer types {sorted(set(given))} include one that is neither full nor sliding")
+    if len(given) != count:
+        raise ModelError(f"the drafter's layer_types lists {len(given)} layers, num_hidden_layers says {count}")
+    if SLIDING in given and not windowed:
+        raise ModelError(
+            "the drafter lists sliding_attention layers without use_sliding_window true, which gives them no window;"
+            " state it, or list full_attention"
+        )
+    return tuple(given)
+
+
 def _ids(value: Any) -> tuple[int, ...]:
     if value is None:
         return ()
@@ -275,6 +289,8 @@ def _check_draft(config: DraftConfig) -> None:
         )
     if not 2 <= config.block_size <= 8:
         raise ModelError(f"block_size is {config.block_size}; verification has between two and eight rows")
+    if not 1 <= config.conv_kernel_size <= 8:
+        raise ModelError(f"conv_kernel_size is {config.conv_kernel_size}; a block of eight rows has one to eight taps")
 
 
 def _divides(part: int, whole: int, part_name: str, whole_name: str) -> None:

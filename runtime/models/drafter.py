@@ -46,7 +46,8 @@ class GroupedDynamicConv:
     def _convolve(self, x: Tensor, dynamic: Tensor, base: Tensor) -> Tensor:
         out = None
         for tap in range(self.taps):
-            shifted = x if tap == 0 else F.pad(x[..., :-tap, :], (0, 0, tap, 0))
+            # Padded, then cut: a narrow block may have fewer rows than the tap reaches back.
+            shifted = x if tap == 0 else F.pad(x, (0, 0, tap, 0))[..., : x.shape[-2], :]
             values = shifted.unflatten(-1, (-1, self.group))
             kernel = base[tap].view(-1, self.group) + dynamic[..., tap, :, None]
             out = kernel * values if out is None else torch.addcmul(out, kernel, values)
@@ -58,7 +59,7 @@ class DraftAttention:
 
     def __init__(self, config: DraftConfig, weights: Mapping[str, Weight], layer: int, operators: Operators) -> None:
         prefix = f"layers.{layer}.self_attn"
-        self.dim, self.causal = config.head_dim, config.is_causal
+        self.dim, self.causal = config.head_dim, config.causal_layers[layer]
         self.window = config.sliding_window if config.layer_types[layer] == SLIDING else None
         q, k, v = (weights[f"{prefix}.{name}_proj.weight"] for name in "qkv")
         self.widths = (q.shape[0], k.shape[0], v.shape[0])

@@ -128,6 +128,7 @@ def draft_config(shape: Shape, mask_id: int) -> dict[str, Any]:
         "intermediate_size": shape.draft_intermediate,
         "num_hidden_layers": shape.draft_layers,
         "layer_types": ["sliding_attention"] * shape.draft_layers,
+        "use_sliding_window": True,
         "sliding_window": shape.draft_window,
         "is_causal": False,
         "num_attention_heads": shape.heads,

@@ -142,7 +142,11 @@ DRAFT_REFUSALS = {
     "no-config": ({"dflash_config": {}}, "lacks a field"),
     "width": ({"hidden_size": 64, "head_dim": 16}, "hidden_size is 64"),
     "layers": ({"dflash_config": None}, "reads target layers"),
-    "window": ({"use_sliding_window": False}, "use_sliding_window false"),
+    "window": ({"use_sliding_window": False}, "without use_sliding_window true"),
+    "window-unsaid": ({"use_sliding_window": None}, "without use_sliding_window true"),
+    "layer-list": ({"layer_types": ["full_attention"]}, "lists 1 layers, num_hidden_layers says 2"),
+    "taps": ({"conv_kernel_size": 9, "dflash_config": None}, "conv_kernel_size is 9"),
+    "no-taps": ({"conv_kernel_size": 0, "dflash_config": None}, "conv_kernel_size is 0"),
     "block": ({"block_size": 16, "dflash_config": None}, "block_size is 16"),
 }
 
@@ -152,7 +156,8 @@ def test_drafters_that_cannot_be_served(make: Any, model: Path, case: str) -> No
     changes, words = DRAFT_REFUSALS[case]
     raw, own = make.draft_json(), dict(make.draft_json()["dflash_config"])
     if changes.get("dflash_config", ...) is None:
-        own |= {"block_size": changes["block_size"]} if "block_size" in changes else {"target_layer_ids": [0, 3]}
+        named = {key: changes[key] for key in ("block_size", "conv_kernel_size") if key in changes}
+        own |= named or {"target_layer_ids": [0, 3]}
         changes = {"dflash_config": own}
     (model / "drafter" / "config.json").write_text(json.dumps(raw | changes))
     with pytest.raises(ModelError, match=words):

@@ -1,5 +1,6 @@
 """The drafter against PyPI's `dflash`, its window of context K/V, and the public checkpoint's size."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from runtime.config import DraftConfig, TargetConfig
+from runtime.engine.engine import Engine, EngineOptions
 from runtime.memory.cache import DraftCache
 from runtime.models.drafter import Drafter
 from runtime.models.weights import draft_shapes, parameter_count, target_shapes
@@ -18,14 +21,26 @@ from runtime.speculation.draft import Draws
 from runtime.speculation.sampling import SamplingParams
 
 ANCHOR, LENGTHS, TEMPERATURE = 11, (1, 2, 31, 40, 41, 100), 0.7
+MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SHAPES: dict[str, dict[str, Any]] = {
     "public-like": {},
     "full-attention": {"layer_types": ["full_attention", "sliding_attention"]},
     "causal": {"is_causal": True, "num_attention_heads": 6, "num_key_value_heads": 3},
     "by-default-causal": {"is_causal": None},
+    "mixed-by-default": {"is_causal": None, "layer_types": MIXED, "num_hidden_layers": 3},
+    "mixed-causal": {"is_causal": True, "layer_types": MIXED, "num_hidden_layers": 3},
+    "no-window": {"use_sliding_window": None, "layer_types": None, "is_causal": None},
+    "from-layer": {"use_sliding_window": True, "layer_types": None, "is_causal": None, "max_window_layers": 1},
+    "taps-1": {"conv_kernel_size": 1},
+    "taps-4": {"conv_kernel_size": 4},
+    "taps-8": {"conv_kernel_size": 8, "is_causal": True},
     "scaled": {"output_multiplier": 0.5, "final_logit_softcapping": 4.0, "input_embedding_scale": 3.0},
 }
-OWN = ("output_multiplier", "final_logit_softcapping", "input_embedding_scale")
+QUESTIONS = (
+    "<|im_start|>user\nAda has 7 pears and buys 5 more. How many pears has she?<|im_end|>\n<|im_start|>assistant\n",
+    "<|im_start|>user\nWrite a function that adds two numbers.<|im_end|>\n<|im_start|>assistant\n<think>\n",
+)
+OWN = ("conv_kernel_size", "output_multiplier", "final_logit_softcapping", "input_embedding_scale")
 
 
 def raw_config(make: Any, shape: str) -> dict[str, Any]:
@@ -189,6 +204,50 @@ def test_convolution_never_crosses_the_block(make: Any, inputs: dict[str, Tensor
     anchors, first, second = torch.tensor([[50, 58], [12, 14], [99, 14]], device=make.device)
     one, other = drafter.blocks(aux, anchors, first), drafter.blocks(aux, anchors, second)
     assert torch.equal(one[1], other[1]) and not torch.equal(one[0], other[0])
+
+
+@pytest.mark.parametrize("taps", range(1, 9))
+@pytest.mark.parametrize("rows", range(2, 9))
+def test_a_narrow_block_is_the_head_of_a_whole_one(make: Any, inputs: dict[str, Tensor], taps: int, rows: int) -> None:
+    """Causal layers and causal taps: no row may depend on rows behind it, however far the taps reach."""
+    raw = make.draft_json(is_causal=True)
+    raw["dflash_config"] |= {"conv_kernel_size": taps}
+    config = DraftConfig.from_hf(raw)
+    engine = make.engine()
+    weights, decoder = make.weights(draft_shapes(config), 2), engine.decoder
+    drafter = Drafter(config, weights, inputs["embedding"], decoder.target.head, decoder.operators)
+    context = filled(drafter, inputs["aux"], 40, 1).visible()
+    narrow, whole = (drafter.block(anchor_of(make), at(make, 40), n, context) for n in (rows, 8))
+    torch.testing.assert_close(narrow, whole[: rows - 1], rtol=0, atol=1e-5)
+
+
+def test_taps_that_reach_further_than_the_last_rounds_rows(make: Any) -> None:
+    raw = make.draft_json()
+    raw["dflash_config"] |= {"conv_kernel_size": 8}
+    engine = make.engine(draft=raw, max_model_len=48)
+    full = make.answer(engine, make.prompt_of(30), sampling=SamplingParams(temperature=0))
+    plain = make.answer(engine, make.prompt_of(30), sampling=SamplingParams(temperature=0), speculation="none")
+    assert full.tokens == plain.tokens and len(full.tokens) == 18
+    assert {round.rows for round in full.rounds} >= {2, 3, 8}
+
+
+def test_answers_of_nano_agree_with_dflash(make: Any, tmp_path: Path) -> None:
+    """The public package runs the embedded checkpoint as it lies there: equal tokens, equally many accepted a round."""
+    nano = Path(__file__).parents[2] / "runtime/checkpoints/nano"
+    engine = Engine.load(nano, EngineOptions(max_model_len=512, device=make.device.type))
+    prompts = [Tokenizer.from_file(str(nano / "tokenizer.json")).encode(text).ids for text in QUESTIONS]
+    job = {"model": str(nano), "drafter": str(nano / "drafter"), "prompts": prompts, "max_new_tokens": 60}
+    oracle = make.run_oracle("dflash_generate.py", tmp_path, [{"name": "nano"} | job])
+    drafted = 0
+    for index, prompt in enumerate(prompts):
+        mine = make.answer(engine, prompt, sampling=SamplingParams(temperature=0), max_tokens=60)
+        assert mine.tokens == oracle[f"nano.{index}.tokens"].tolist()
+        # Near the end their rounds are narrower: they draft no further than max_new_tokens.
+        theirs = oracle[f"nano.{index}.rounds"].tolist()
+        theirs = [kept for kept, end in zip(theirs, itertools.accumulate(theirs), strict=True) if end - kept <= 60 - 9]
+        assert [len(round.token_ids) for round in mine.rounds][: len(theirs)] == theirs
+        drafted += sum(theirs) - len(theirs)
+    assert drafted > 60, "the comparison saw accepted drafts"
 
 
 def test_public_configuration_counts() -> None:

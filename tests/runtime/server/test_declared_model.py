@@ -15,7 +15,7 @@ TARGET = {
 DRAFTER = {
     "architectures": ["DFlash2DraftModel"], "vocab_size": 4096, "hidden_size": 64, "intermediate_size": 64,
     "num_hidden_layers": 1, "layer_types": ["sliding_attention"], "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 16, "sliding_window": 64, "rope_parameters": {"rope_theta": 1e5},
+    "head_dim": 16, "use_sliding_window": True, "sliding_window": 64, "rope_parameters": {"rope_theta": 1e5},
     "dflash_config": {"block_size": 8, "mask_token_id": 3, "target_layer_ids": [0], "selector_rank": 16},
 }  # fmt: skip
 
