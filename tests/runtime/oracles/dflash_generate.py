@@ -3,7 +3,7 @@
 A job is {"name", "model", "drafter", "prompts", "max_new_tokens"}: for every prompt (ids) the tokens behind it and the
 tokens that each round produced, the drafts accepted and one more.
 
-The target is computed anew from the whole sequence each time: with transformers 5.24 a cropped cache of linear attention
+The target is computed anew from the whole sequence each time. In transformers 5.24 a cropped cache of linear attention
 does not go back to where it was, and the package's greedy answers leave transformers' own greedy ones.
 """
 
