@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# One process a core; tests/conftest.py says what stays together and what comes first.
+PARALLEL := -n auto --maxprocesses 8 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: setup demo test lint types acceptance clean
 
@@ -25,7 +27,7 @@ demo: $(STAMP)
 	$(BIN)/campaign run campaign.startups=3  # one more than a smoke test has: enough for an interval
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m 'not gpu and not multi_gpu and not sanitizer and not acceptance'
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not gpu and not multi_gpu and not sanitizer and not acceptance'
 
 acceptance: $(STAMP)
 	$(BIN)/python -m pytest -m acceptance --durations=20 --timeout=3600

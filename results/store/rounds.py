@@ -16,23 +16,9 @@ from numpy.typing import NDArray
 
 from campaigns.records import Round
 from results.store.hashing import canonical_json
+from results.store.schema import round_
 
-COLUMNS = (
-    "round_index",
-    "kind",
-    "client_ns",
-    "client_tokens",
-    "coalesced",
-    "engine_ns",
-    "draft_ns",
-    "verify_ns",
-    "sample_ns",
-    "commit_ns",
-    "rows",
-    "drafted",
-    "accepted",
-    "emitted",
-)
+COLUMNS = tuple(column.name for column in round_.columns if not column.foreign_keys)  # round_index first
 _VALUES = attrgetter("index", *COLUMNS[1:])
 _KIND, _COALESCED = COLUMNS.index("kind"), COLUMNS.index("coalesced")
 _KIND_CODES = {None: None, "spec": 1, "q1": 2}

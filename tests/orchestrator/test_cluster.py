@@ -26,6 +26,9 @@ from orchestrator.startups.startup import StartupHandle
 SMALL_SERVER = Path(__file__).with_name("small_server.py")
 
 
+pytestmark = pytest.mark.ray
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:

@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator.places import ROOT
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.ray]
 
 SERVER = ROOT / "docs" / "examples" / "small_openai_server.py"
 CAMPAIGN = Path(sys.executable).with_name("campaign")

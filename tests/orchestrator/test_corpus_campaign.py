@@ -19,7 +19,7 @@ from results.reading.summary import summarise
 from results.store.reader import Reader
 from tests.orchestrator.test_real_corpora import beside, recipe
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(3500)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.ray, pytest.mark.timeout(3500)]
 
 
 def campaign(*words: str) -> str:

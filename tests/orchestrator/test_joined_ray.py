@@ -27,7 +27,7 @@ from orchestrator.startups.cluster import connect, device_resource
 from orchestrator.startups.stand import Assignment, Stand
 from orchestrator.startups.startup import StartupHandle
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.ray]
 
 SMALL_SERVER = Path(__file__).with_name("small_server.py")
 GPU = open_inventory("simulated:one").devices()[0].uuid

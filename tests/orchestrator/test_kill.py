@@ -23,6 +23,8 @@ from orchestrator.hosts.locks import LockFolder
 DRIVER = Path(__file__).with_name("kill_driver.py")
 WITHIN_S = 30.0
 
+pytestmark = pytest.mark.ray
+
 
 @dataclass
 class Driven:
@@ -81,6 +83,7 @@ def test_the_death_of_the_driver_leaves_nothing(driven: Driven) -> None:
     assert eventually(lambda: not driven.is_held())
 
 
+@pytest.mark.acceptance
 def test_the_death_of_the_raylet_leaves_nothing_and_is_told(driven: Driven) -> None:
     raylet = driven.pid_of(b"/raylet/raylet ")
     below = [pid for pid in reaper.descendants(raylet) if b"agent" not in command_of(pid).lower()]

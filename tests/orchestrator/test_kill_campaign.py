@@ -21,7 +21,7 @@ from orchestrator.hosts import reaper
 from orchestrator.hosts.devices import open_inventory
 from orchestrator.hosts.locks import Kind, LockFolder
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.ray]
 
 SMALL = [
     "campaign.startups=2",

@@ -18,7 +18,10 @@ from orchestrator.places import ROOT
 from results.reports.report import render
 from results.store.reader import Reader
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the refused schedule is native")
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="the refused schedule is native"),
+]
 
 # Key heads of 12: no schedule of ours but the default takes them, and only a running server can tell.
 TARGET = {

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-SIZES = (2, 4)
+SIZES = (2, pytest.param(4, marks=pytest.mark.acceptance))
 
 
 def run_ranks(folder: Path, size: int) -> list[dict[str, Any]]:
