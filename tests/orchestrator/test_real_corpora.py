@@ -37,14 +37,6 @@ _READ = {"gsm8k": gsm8k.read, "math500": math500.read}
 beside = pytest.mark.skipif(not DATASETS.is_dir(), reason=f"no public datasets in {DATASETS}")
 
 
-@pytest.fixture(scope="module")
-def box() -> Sandbox:
-    refusal = Sandbox().refusal()
-    if refusal:
-        pytest.skip(refusal)
-    return Sandbox()
-
-
 def recipe() -> Recipe:
     files = {
         "gsm8k": ["gsm8k/test.jsonl"],

@@ -18,14 +18,6 @@ from orchestrator.scoring.sandbox import Mode, Sandbox, SandboxRefused
 SHORT = Limits(cpu_s=2, wall_s=90)  # a busy host stretches wall time
 
 
-@pytest.fixture(scope="module")
-def box() -> Sandbox:
-    refusal = Sandbox().refusal()
-    if refusal:
-        pytest.skip(refusal)
-    return Sandbox()
-
-
 def steps(box: Sandbox, source: str, *asserts: str, limits: Limits = SHORT, **program: object) -> Outcome:
     bare = {"kind": "steps", "prelude": "", "setup": "", "bind": {"f": "f"}, "steps": list(asserts)}
     return box(Job({**bare, **program}, source, limits))

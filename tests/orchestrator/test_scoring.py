@@ -52,14 +52,6 @@ class Answering(Driver):
 
 
 @pytest.fixture(scope="module")
-def box() -> Sandbox:
-    refusal = Sandbox().refusal()
-    if refusal:
-        pytest.skip(refusal)
-    return Sandbox()
-
-
-@pytest.fixture(scope="module")
 def frozen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Path]:
     names = ("gsm8k", "humaneval", "humanevalplus", "mbpp", "mbppplus", "livecodebench", "structured")
     paths = {name: [FOLDER / f"{name}.jsonl"] for name in names}
