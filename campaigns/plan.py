@@ -53,14 +53,40 @@ class Sampling:
     min_p: float = 0.0
 
 
+Pairs = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True)
 class Arm:
     """One side of the comparison: what the server is told to do differently."""
 
     name: str
-    schedules: tuple[tuple[str, str], ...] = ()  # (operator, schedule), sorted by operator
-    env: tuple[tuple[str, str], ...] = ()
+    schedules: Pairs = ()  # (operator, schedule), sorted by operator
+    env: Pairs = ()
     args: tuple[str, ...] = ()
+
+
+def differences(control: Arm, candidate: Arm) -> tuple[str, ...]:
+    """What the candidate does otherwise: `selection: sort -> keys`, one line per operator and variable."""
+    named = [*_changed("", control.schedules, candidate.schedules), *_changed("env ", control.env, candidate.env)]
+    if control.args != candidate.args:
+        named.append(f"args: {' '.join(control.args) or 'none'} -> {' '.join(candidate.args) or 'none'}")
+    return tuple(named)
+
+
+def several_changes(control: Arm, candidate: Arm) -> str:
+    """A warning where the arms differ in more than one operator: no effect could be told to be of one of them."""
+    operators = [change.partition(":")[0] for change in _changed("", control.schedules, candidate.schedules)]
+    if len(operators) < 2:
+        return ""
+    return f"the arms differ in {len(operators)} operators ({', '.join(operators)}): the effect is of all of them"
+
+
+def _changed(kind: str, control: Pairs, candidate: Pairs) -> Iterator[str]:
+    one, other = dict(control), dict(candidate)
+    for name in sorted(one.keys() | other.keys()):
+        if one.get(name) != other.get(name):
+            yield f"{kind}{name}: {one.get(name, 'default')} -> {other.get(name, 'default')}"
 
 
 @dataclass(frozen=True)
@@ -173,6 +199,10 @@ class CampaignPlan:
 
     def arm(self, role: Role) -> Arm:
         return self.control if role is Role.CONTROL else self.candidate
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        return differences(self.control, self.candidate)
 
     def fixture(self, fixture_id: str) -> Fixture:
         return next(f for f in self.fixtures if f.id == fixture_id)

@@ -23,7 +23,7 @@ from campaigns.errors import (
     StoreUnwritable,
     UsageError,
 )
-from campaigns.plan import Block, blocks, pair_keys
+from campaigns.plan import Block, CampaignPlan, blocks, pair_keys, several_changes
 from campaigns.provenance import differing_keys
 from campaigns.records import Campaign, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
 from orchestrator.journal import Journal
@@ -110,6 +110,7 @@ def _drive(store: Store, campaign: Campaign, prepared: Prepared) -> Exit:
     name = f"{campaign.campaign_id} ({campaign.name})"
     _stop_request(folder).unlink(missing_ok=True)  # one that an earlier life did not live to see
     view.say(f"campaign {name}: {view.done} of {view.total} pairs recorded; log in {folder}")
+    view.say(_compared(prepared.plan))
     with Journal(folder) as journal:
         desk = Desk(store, campaign, prepared, journal, view, lambda: _stop_if_asked(folder))
         try:
@@ -129,6 +130,14 @@ def _drive(store: Store, campaign: Campaign, prepared: Prepared) -> Exit:
         else:
             store.status(campaign.campaign_id, CampaignStatus.COMPLETE)
     return _conclude(prepared, campaign.campaign_id, view)
+
+
+def _compared(plan: CampaignPlan) -> str:
+    """The arms and what differs between them: what was changed is what was meant."""
+    changes = "; ".join(plan.differences) or "equal arms"
+    line = f"{plan.candidate.name} against {plan.control.name}: {changes}"
+    several = several_changes(plan.control, plan.candidate)
+    return f"{line}\nwarning: {several}" if several else line
 
 
 def _conclude(prepared: Prepared, campaign_id: str, view: View) -> Exit:

@@ -19,16 +19,21 @@ from typing import NoReturn
 import hydra
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from campaigns.errors import CampaignError, Exit, UsageError, highest
 from orchestrator.places import CONF
+from orchestrator.preparation.identity import file_sha256
 from orchestrator.preparation.prepare import Prepared, prepare
-from orchestrator.settings.conf_files import read_by_hydra
+from orchestrator.settings.conf_files import read_by_hydra, shown
 from orchestrator.settings.config import register_schema, typed
-from orchestrator.settings.overrides import check, sentence
+from orchestrator.settings.folders import find, own_folders, with_folders
+from orchestrator.settings.overrides import check, replacing, sentence
 from results.store.place import DEFAULT, check_place, make_place
 
 
@@ -37,14 +42,16 @@ def run(overrides: Sequence[str]) -> Exit:
     codes: list[Exit] = []
     flags = _flags(overrides)
     check(flags.overrides, sweeps=flags.multirun)
+    own = own_folders(flags.overrides)
     if flags.multirun:
         make_place(DEFAULT)  # Hydra keeps a sweep's words there
     register_schema()
     job = partial(_job, codes=codes, words=flags.overrides)
     task = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)
-    with _command_line(overrides):
+    words = [*replacing(with_folders(flags.overrides, ())), *_without(overrides, flags.overrides)]
+    with _command_line(words):
         try:
-            with read_by_hydra():
+            with read_by_hydra(own):
                 task()
         except (HydraException, OmegaConfBaseException) as error:
             raise UsageError(sentence(error, flags.overrides)) from error
@@ -55,11 +62,13 @@ def composed(overrides: Sequence[str]) -> Prepared:
     """The campaign that `run` with these overrides would start; nothing is built, leased or recorded."""
     check(overrides)
     register_schema()
+    words = replacing(with_folders(overrides, ()))
     try:
-        with read_by_hydra(), initialize_config_dir(str(CONF), version_base="1.3"):
-            raw = compose("config", overrides=list(overrides))
+        with read_by_hydra(own_folders(words)), initialize_config_dir(str(CONF), version_base="1.3"):
+            raw = compose("config", overrides=words)
+            files = _files(words)
         values = OmegaConf.to_container(raw, resolve=True)
-        return prepare(typed(values), values, build=False)
+        return prepare(typed(values), values, files, build=False)
     except (HydraException, OmegaConfBaseException) as error:
         raise UsageError(sentence(error, overrides)) from error
 
@@ -68,10 +77,15 @@ def _flags(words: Sequence[str]) -> argparse.Namespace:
     """Hydra's own parser, made to raise: left to itself it prints its usage and exits 2."""
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]  # Hydra makes the parser, so it cannot be a class of ours
-    found, unknown = parser.parse_known_args(list(words))
+    found, unknown = parser.parse_known_intermixed_args(list(words))  # a setting may stand behind a flag
     if unknown:
         _refuse(f"unknown flag {unknown[0]}")
     return found
+
+
+def _without(words: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """The flags with their values: Hydra's own parser wants all settings before them."""
+    return [word for word in words if word not in settings]
 
 
 def _refuse(message: str) -> NoReturn:
@@ -87,11 +101,20 @@ def _job(raw: DictConfig, codes: list[Exit], words: Sequence[str]) -> None:
         values = OmegaConf.to_container(raw, resolve=True)
         config = typed(values)
         check_place(Path(config.store.path))  # before anything is hashed or built
-        codes.append(execute(prepare(config, values)))
+        chosen = HydraConfig.get().overrides
+        codes.append(execute(prepare(config, values, _files([*chosen.hydra, *chosen.task]))))
     except OmegaConfBaseException as error:
         codes.append(_say(UsageError(sentence(error, words))))
     except CampaignError as error:
         codes.append(_say(error))
+
+
+def _files(words: Sequence[str]) -> dict[str, str]:
+    """Path -> SHA-256 of every file that Hydra composes for these words, in the order in which it merges them."""
+    listed = GlobalHydra.instance().config_loader().compute_defaults_list("config", list(words), RunMode.RUN)
+    own = own_folders(words)
+    paths = [find(str(part.config_path), own) for part in listed.defaults if part.config_path is not None]
+    return {shown(path): file_sha256(path) for path in paths if path.is_file()}
 
 
 def _say(error: CampaignError) -> Exit:

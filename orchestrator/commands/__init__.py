@@ -11,6 +11,7 @@ from orchestrator.commands.history import (
     add_query_parser,
     add_trend_parser,
 )
+from orchestrator.commands.init import add_init_parser
 from orchestrator.commands.lease import add_lease_parser
 from orchestrator.commands.plan import add_plan_parser
 from orchestrator.commands.report import add_report_parser, add_status_parser, add_verify_parser
@@ -37,6 +38,7 @@ ALL = (
     add_probe_parser,
     add_corpus_parser,
     add_score_parser,
+    add_init_parser,
     add_doctor_parser,
     add_lease_parser,
 )

@@ -55,6 +55,23 @@ def store_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def config_option(parser: argparse.ArgumentParser) -> None:
+    """Folders of one's own configuration; may stand several times."""
+    parser.add_argument(
+        "--config-dir",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder with files of one's own for any group (campaign init DIR writes one)",
+    )
+
+
+def force_option(parser: argparse.ArgumentParser) -> None:
+    """The one rule for files that are there: refused without it, overwritten with it."""
+    parser.add_argument("--force", action="store_true", help="overwrite what is there already")
+
+
 def device_options(parser: argparse.ArgumentParser) -> None:
     locks = "folder of the devices' locks, as lease.lock_dir of a run (default: the host's)"
     parser.add_argument("--lock-dir", default="", metavar="FOLDER", help=locks)

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
-from orchestrator.commands.options import positive, store_option
+from orchestrator.commands.options import config_option, positive, store_option
 from results.store.place import DEFAULT
 
 _HALF_WIDTH = 0.5  # %
@@ -19,6 +19,7 @@ def add_plan_parser(subparsers: Any) -> None:
     parser.add_argument("--from", dest="source", metavar="ID", help="propose startups and pairs from this campaign")
     half = f"wanted half width of the effect's interval, with --from (default: {_HALF_WIDTH})"
     parser.add_argument("--half-width", type=positive(float), metavar="PERCENT", help=half)
+    config_option(parser)
     store_option(parser)
     parser.set_defaults(run=run_plan)
 
@@ -31,10 +32,11 @@ def run_plan(options: argparse.Namespace) -> int:
             )
         from orchestrator.launch import composed
         from orchestrator.preparation.outlook import outlook
+        from orchestrator.settings.folders import with_folders
         from orchestrator.settings.overrides import store_override
 
         named = [store_override(options.store)] if options.store != DEFAULT else []
-        print(outlook(composed([*options.overrides, *named])), end="")
+        print(outlook(composed(with_folders([*options.overrides, *named], options.config_dir))), end="")
         return int(Exit.COMPLETE)
     if options.overrides:
         raise UsageError(f"{options.overrides[0]}: --from takes its configuration from the campaign; drop the override")

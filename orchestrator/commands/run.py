@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.commands.options import Parser, campaign_argument, store_option
+from orchestrator.commands.options import Parser, campaign_argument, config_option, store_option
 
 _RUN = """Compose conf/ with Hydra overrides and run the campaign, e.g.
   campaign run                                        the embedded smoke campaign
@@ -15,6 +15,7 @@ _RUN = """Compose conf/ with Hydra overrides and run the campaign, e.g.
   campaign run arm@campaign.candidate=columns-32 campaign.mode=aa arm@campaign.control=columns-32
   campaign run --cfg job        print the configuration     --info   how it was composed
   campaign run --multirun campaign.seed=0,1                 one campaign per value
+--config-dir DIR              files of one's own for any group, beside those of conf/ (campaign init DIR writes a start)
 --store FILE                  the SQLite file (default: outputs/campaigns.sqlite); the key store.path is the same
 --strict ends with 3 when the result is a screen, inconclusive, order-sensitive or below the resolution."""
 
@@ -25,20 +26,22 @@ def add_run_parser(subparsers: Any) -> None:
         help="run a campaign",
         description=_RUN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="campaign run [--store FILE] [--strict] [--cfg job|--info|--multirun] [key=value …]",
+        usage="campaign run [--config-dir DIR] [--store FILE] [--strict] [--cfg job|--info|--multirun] [key=value …]",
     )  # orchestrator.cli hands the words after `run` to Hydra; this parser only explains
 
 
 def hydra_words(words: Sequence[str]) -> list[str]:
-    """`--strict` and `--store` are ours, as for the other commands, and become keys; everything else is Hydra's."""
+    """`--strict`, `--store` and `--config-dir` are ours and become keys; everything else is Hydra's."""
+    from orchestrator.settings.folders import with_folders
     from orchestrator.settings.overrides import store_override
 
     parser = Parser(prog="campaign run", add_help=False, allow_abbrev=False)
     parser.add_argument("--strict", action="store_true")
     parser.add_argument("--store", type=Path)
+    config_option(parser)
     ours, others = parser.parse_known_args(list(words))
     store = [store_override(ours.store)] if ours.store is not None else []
-    return [*others, *store, *(["strict=true"] if ours.strict else [])]
+    return with_folders([*others, *store, *(["strict=true"] if ours.strict else [])], ours.config_dir)
 
 
 def add_resume_parser(subparsers: Any) -> None:

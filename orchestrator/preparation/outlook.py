@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from campaigns.plan import blocks, life_warmups, pair_keys
+from collections.abc import Iterator
+from pathlib import Path
+
+from campaigns.plan import blocks, life_warmups, pair_keys, several_changes
 from campaigns.provenance import canonical_json
 from orchestrator.preparation.prepare import Prepared
 from results.history.pace import GUESS, Pace, pace
@@ -19,6 +22,7 @@ def outlook(prepared: Prepared) -> str:
     total_s = num_requests * speed.request_s + overhead_s
     return (
         f"{plan.name}: {plan.candidate.name} against {plan.control.name}\n"
+        f"{''.join(_arms(prepared))}"
         f"  startups   {plan.startups}\n"
         f"  fixtures   {len(plan.fixtures)}, {len(every)} blocks\n"
         f"  pairs      {num_pairs}\n"
@@ -26,6 +30,20 @@ def outlook(prepared: Prepared) -> str:
         f"  time       about {total_s / 60:.1f} min: {speed.request_s:.2f} s a request, "
         f"{speed.startup_s + plan.calibrate_s:.0f} s a startup ({speed.source})\n"
     )
+
+
+def _arms(prepared: Prepared) -> Iterator[str]:
+    """What each arm names, what changes between them, and which files of one's own say so."""
+    plan = prepared.plan
+    for role, arm in (("control", plan.control), ("candidate", plan.candidate)):
+        named = [*(f"{operator}/{name}" for operator, name in arm.schedules), *map("=".join, arm.env), *arm.args]
+        yield f"  {role:<10} {arm.name}: {' '.join(named) or 'nothing named'}\n"
+    yield f"  changes    {'; '.join(plan.differences) or 'nothing: both arms do the same'}\n"
+    if several := several_changes(plan.control, plan.candidate):
+        yield f"  warning    {several}\n"
+    own = [path for path in prepared.provenance["config_files"] if Path(path).is_absolute()]
+    if own:
+        yield f"  files      {', '.join(own)}\n"
 
 
 def _pace(prepared: Prepared) -> Pace:

@@ -66,8 +66,11 @@ class Prepared:
         )
 
 
-def prepare(config: Config, raw: Any, *, build: bool = True) -> Prepared:
-    """Read, check, hash, count and build. `raw` is the resolved configuration as plain data; it is what gets stored."""
+def prepare(config: Config, raw: Any, files: Mapping[str, str] | None = None, *, build: bool = True) -> Prepared:
+    """Read, check, hash, count and build. `raw` is the resolved configuration as plain data; it is what gets stored.
+
+    `files` are those that it was composed from, path -> SHA-256.
+    """
     model = _model(config.server)
     checkpoint = Checkpoint.open(model) if model else None
     plan = build_plan(config, _prompts(config, checkpoint))
@@ -88,6 +91,7 @@ def prepare(config: Config, raw: Any, *, build: bool = True) -> Prepared:
             "host": identity.host(),
             "native_builds": native,
             "template_sha256": sha256_text(checkpoint.template) if checkpoint else "",
+            "config_files": dict(files or {}),
             "prompt_sha256": {name: token_sha256(tokens) for name, tokens in ids.items()},
         },
         expected={**(identity.checkpoint_hashes(model) if model else {}), "source_sha256": hashes.runtime_sha256},

@@ -1,8 +1,8 @@
-"""The YAML files below conf/: what is wrong with one that cannot be read, with its line. Knows no key of any file."""
+"""The YAML files of a configuration: what is wrong with one that cannot be read, with its line. Knows no key of any."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,16 +23,20 @@ def load(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def read_by_hydra() -> Iterator[None]:
+def read_by_hydra(own: Sequence[Path] = ()) -> Iterator[None]:
     """Hydra lets through what it meets in a file, not always with its name: then the files are looked through."""
     try:
         yield
     except (YAMLError, ValueError, OSError) as error:
-        faults = {path: told for path in sorted(CONF.rglob("*.yaml")) if (told := fault(path))}
+        faults = {path: told for path in _files((CONF, *own)) if (told := fault(path))}
         if not faults:
             raise
         met = [told for path, told in faults.items() if str(path) in str(error)]
         raise UsageError([*met, *faults.values()][0]) from error
+
+
+def _files(folders: Sequence[Path]) -> list[Path]:
+    return [path for folder in folders for path in sorted(folder.rglob("*.yaml"))]
 
 
 def shown(path: Path) -> str:

@@ -6,8 +6,8 @@ Hydra names what it met, not what to write instead: here the groups come from `c
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cache
+import typing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 
 from campaigns.errors import UsageError
 from campaigns.nearest import nearest
-from orchestrator.places import CONF
-from orchestrator.settings.conf_files import fault, load, shown
+from orchestrator.settings.conf_files import fault, shown
+from orchestrator.settings.folders import check_folders, find, groups, options, own_folders
 from orchestrator.settings.keys import keys_of, kind_of, meant, paths, wanted
 
+Known = Mapping[str, tuple[str, ...]]  # group to the names of its files
 _UNKNOWN_KEY = re.compile(r"Key '(.+)' not in '(\w+)'")
 
 
@@ -33,49 +34,49 @@ def store_override(path: Path) -> str:
 
 def check(words: Sequence[str], *, sweeps: bool = False) -> None:
     """UsageError for the first word that names no group, option or key, or is none at all."""
+    own = own_folders(words)
+    check_folders(own)
+    known = options(own)
     for word in words:
-        override = _parsed(word)
+        override = _parsed(word, known)
         if override.key_or_group.partition("/")[0].partition(".")[0] == "hydra":
             continue
         if override.is_sweep_override() and not sweeps:
             raise UsageError(f"{word} names several values: add --multirun, or write a list as [a,b]")
-        if override.key_or_group in options():
-            _check_group(word, override)
+        if override.key_or_group in known:
+            _check_group(word, override, known[override.key_or_group])
         else:
-            _check_key(word, override)
+            _check_key(word, override, known)
 
 
-@cache
-def groups() -> tuple[str, ...]:
-    """What the defaults list of conf/config.yaml lets a word choose: `server`, `arm@campaign.control`, …"""
-    lines = load(CONF / "config.yaml")["defaults"]
-    chosen = [next(iter(line)) for line in lines if isinstance(line, dict)]
-    return tuple(name for name in chosen if not name.startswith("override "))
+def replacing(words: Sequence[str]) -> list[str]:
+    """The words for Hydra: a mapping that is given is what there is then, as a list is; Hydra would merge it."""
+    return [part for word in words for part in _replacing(word)]
 
 
-@cache
-def options() -> dict[str, tuple[str, ...]]:
-    """Group to the names of its files."""
-    names = dict.fromkeys(name.partition("@")[0] for name in groups())
-    return {name: tuple(sorted(path.stem for path in (CONF / name).glob("*.yaml"))) for name in names}
+def _replacing(word: str) -> tuple[str, ...]:
+    key, given, _ = word.partition("=")
+    if not given or typing.get_origin(kind_of(key)) is not dict:
+        return (word,)
+    return f"{key}=???", f"+{word}"  # OmegaConf then merges into nothing, and the plus lets in new names
 
 
-def _parsed(word: str) -> Override:
+def _parsed(word: str, known: Known) -> Override:
     try:
         override = OverridesParser.create().parse_override(word)
     except HydraException:
         if "=" in word:
             forms = "KEY=[a,'{port}'], KEY={a: b} or KEY='some text'"
             raise UsageError(f"{word} cannot be read: write {forms}, and all of it in quotes for the shell") from None
-        raise UsageError(f"{word or repr(word)} is no setting: {_setting(word)}") from None
+        raise UsageError(f"{word or repr(word)} is no setting: {_setting(word, known)}") from None
     if not override.key_or_group:
         raise UsageError(f"{word} names no key: write KEY=VALUE; see campaign run --help")
     return override
 
 
-def _setting(word: str) -> str:
+def _setting(word: str, known: Known) -> str:
     """What a bare word may have been meant to be."""
-    holders = [f"{group}={word}" for group in groups() if word in options()[group.partition("@")[0]]]
+    holders = [f"{group}={word}" for group in groups() if word in known[group.partition("@")[0]]]
     if holders:
         return f"did you mean {' or '.join(holders)}?"
     if word in paths():
@@ -83,7 +84,7 @@ def _setting(word: str) -> str:
     return "write KEY=VALUE, as campaign=smoke or campaign.startups=3; see campaign run --help"
 
 
-def _check_group(word: str, override: Override) -> None:
+def _check_group(word: str, override: Override, names: Sequence[str]) -> None:
     name = override.key_or_group
     whole = f"{name}@{override.package}" if override.package else name
     if whole not in groups() and not override.is_add():
@@ -92,8 +93,8 @@ def _check_group(word: str, override: Override) -> None:
     if whole in groups() and override.is_add():
         raise UsageError(f"{word}: {whole} is chosen already; drop the plus")
     for choice in _choices(override):
-        if choice not in options()[name]:
-            raise UsageError(f"{word}: there is no {name}/{choice}; {nearest(choice, options()[name])}")
+        if choice not in names:
+            raise UsageError(f"{word}: there is no {name}/{choice}; {nearest(choice, names)}")
 
 
 def _choices(override: Override) -> list[str]:
@@ -105,12 +106,12 @@ def _choices(override: Override) -> list[str]:
     return ["null" if choice is None else str(choice) for choice in (value if isinstance(value, list) else [value])]
 
 
-def _check_key(word: str, override: Override) -> None:
+def _check_key(word: str, override: Override, known: Known) -> None:
     path = override.key_or_group
     if kind_of(path) is None:
         raise UsageError(f"{word}: there is no key {path}; {meant(path, groups())}")
     group = next((name for name in groups() if name.partition("@")[2] == path), "")
-    if group and (choices := _choices(override)) and choices[0] in options()[group.partition("@")[0]]:
+    if group and (choices := _choices(override)) and choices[0] in known[group.partition("@")[0]]:
         raise UsageError(f"{word}: a group is chosen by its own name; did you mean {group}={choices[0]}?")
     if override.is_delete() and path in paths():
         raise UsageError(f"{word}: a key cannot be left out; give it another value, as {path}=…")
@@ -127,7 +128,7 @@ def sentence(error: BaseException, words: Sequence[str]) -> str:
     key = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")), "")
     said = "; ".join(line for line in lines if not line.startswith(("full_key:", "object_type", "reference_type")))
     if file := re.match(r"In '(.+?)': \w+ raised while composing config:; ", said):
-        return _of_file(CONF / f"{file[1]}.yaml", key, said[file.end() :])
+        return _of_file(find(file[1], own_folders(words)), key, said[file.end() :])
     path = key.partition("[")[0]
     above = [word for word in words if f"{path}.".startswith(f"{word.lstrip('+').partition('=')[0]}.")]
     told = max(above, key=lambda word: len(word.lstrip("+").partition("=")[0]), default="")
@@ -142,7 +143,7 @@ def sentence(error: BaseException, words: Sequence[str]) -> str:
 
 
 def _of_file(path: Path, key: str, said: str) -> str:
-    """What a file of conf/ holds that the schema refuses."""
+    """What a file of a group holds that the schema refuses."""
     if told := fault(path):
         return told
     if unknown := _UNKNOWN_KEY.fullmatch(said):

@@ -10,7 +10,7 @@ import pytest
 
 import orchestrator.launch
 import orchestrator.settings.conf_files
-import orchestrator.settings.overrides
+import orchestrator.settings.folders
 from orchestrator.cli import main
 from orchestrator.places import CONF
 
@@ -19,15 +19,15 @@ from orchestrator.places import CONF
 def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     copy = tmp_path / "conf"
     shutil.copytree(CONF, copy)
-    for module in (orchestrator.settings.conf_files, orchestrator.launch, orchestrator.settings.overrides):
+    for module in (orchestrator.settings.conf_files, orchestrator.launch, orchestrator.settings.folders):
         monkeypatch.setattr(module, "CONF", copy)
     monkeypatch.setattr(orchestrator.settings.conf_files, "ROOT", tmp_path)
     monkeypatch.chdir(tmp_path)
-    orchestrator.settings.overrides.options.cache_clear()
-    orchestrator.settings.overrides.groups.cache_clear()
+    orchestrator.settings.folders.options.cache_clear()
+    orchestrator.settings.folders.groups.cache_clear()
     yield copy
-    orchestrator.settings.overrides.options.cache_clear()
-    orchestrator.settings.overrides.groups.cache_clear()
+    orchestrator.settings.folders.options.cache_clear()
+    orchestrator.settings.folders.groups.cache_clear()
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
