@@ -41,7 +41,7 @@ class TestSet:
 class Case:
     id: str
     dataset: str
-    source_sha256: str  # of the file that holds the record
+    source_sha256: str  # of the unpacked file that holds the record
     record_index: int  # its position there, from 0
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...] = ()

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.corpora.case import Case
-from campaigns.corpora.manifest import FORMAT, Corpus
+from campaigns.corpora.manifest import UNPROVEN, Corpus
+from campaigns.corpora.proof import Proof, Prover
 from campaigns.corpora.readers import gsm8k, humaneval, livecodebench, math500, mbpp, structured
+from campaigns.corpora.readers.solutions import published
 from campaigns.corpora.selection import RULES, Selecting, Selection
 from campaigns.corpora.source import Source, open_all
 from campaigns.corpora.templates import DEFAULT
@@ -37,23 +39,34 @@ class Recipe:
     prefix: str = ""  # put before dataset names, so that other prompts never pass for the public ones
 
 
-def freeze(recipe: Recipe, fill: Corpus | None = None) -> Corpus:
-    """The corpus of a recipe; `fill` lends structured cases of kinds that the sources lack."""
+def freeze(recipe: Recipe, fill: Corpus | None = None, prover: Prover | None = None) -> Corpus:
+    """The corpus of a recipe; `fill` lends structured cases of kinds that the sources lack.
+
+    With a prover, cases that no published solution passes are left out and named in the header.
+    """
     opened: dict[str, tuple[Source, ...]] = {
         name: open_all(recipe.paths.get(name, ()))
         for name in (*MIX, "humanevalplus", "mbppplus")
         if name != "structured"
     }
-    chosen = {name: _select(name, count, recipe, opened, fill) for name, count in recipe.mix.items() if count}
+    proof = Proof(
+        prover, {case: s for name in MIX for case, s in published(name, recipe.prefix + name, opened).items()}
+    )
+    chosen = {name: _select(name, count, recipe, opened, fill, proof) for name, count in recipe.mix.items() if count}
     cases = tuple(case for part in chosen.values() for case in part)
     _check_ids(recipe.selection, cases)
     for case in cases:
         _check_texts(case)
-    return Corpus(_header(recipe, opened, chosen), cases)
+    return Corpus(_header(recipe, opened, chosen) | (proof.header() if prover else {}), cases)
 
 
 def _select(
-    name: str, count: int, recipe: Recipe, opened: Mapping[str, tuple[Source, ...]], fill: Corpus | None
+    name: str,
+    count: int,
+    recipe: Recipe,
+    opened: Mapping[str, tuple[Source, ...]],
+    fill: Corpus | None,
+    proof: Proof,
 ) -> list[Case]:
     if not recipe.paths.get(name):
         if recipe.selection.order is Selecting.IDS:
@@ -61,7 +74,7 @@ def _select(
         raise UsageError(f"no source for {count} cases of {name}: give --{name} PATH, or --count {name}=0")
     if name == "structured":
         return _structured(count, recipe, fill)
-    return recipe.selection.pick(recipe.prefix + name, _pool(name, recipe, opened), count)
+    return recipe.selection.pick(recipe.prefix + name, _pool(name, recipe, opened), count, proof)
 
 
 def _pool(name: str, recipe: Recipe, opened: Mapping[str, tuple[Source, ...]]) -> list[Case]:
@@ -118,7 +131,7 @@ def _header(
     ]
     structured_files = sorted({(case.dataset, case.source_sha256) for case in chosen.get("structured", ())})
     return {
-        "format": FORMAT,
+        "format": UNPROVEN,
         "mix": {recipe.prefix + name: len(cases) for name, cases in chosen.items()},
         "order": str(recipe.selection.order),
         "rule": RULES[Selecting(recipe.selection.order)],

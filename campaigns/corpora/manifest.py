@@ -19,7 +19,9 @@ from campaigns.corpora.case import Case, compact_json
 from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.plan import Fixture
 
-FORMAT = "frozen-corpus/1"
+UNPROVEN = "frozen-corpus/1"
+PROVEN = "frozen-corpus/2"  # each code case has a published solution that passes, or none is published
+FORMATS = (UNPROVEN, PROVEN)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,11 @@ class Corpus:
     def fixtures(self, seeds: tuple[int, ...], max_tokens: int | None = None) -> tuple[Fixture, ...]:
         """What a campaign sends: every case with the same seeds and cap."""
         return tuple(Fixture(c.id, c.body(), seeds, c.dataset, max_tokens) for c in self.cases)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether freezing ran published solutions; before, a prompt might show other tests than were scored."""
+        return bool(self.header["format"] == PROVEN)
 
     def case(self, case_id: str) -> Case | None:
         return next((case for case in self.cases if case.id == case_id), None)
@@ -116,11 +123,12 @@ def _by_manifest(path: Path, manifest: Any) -> Corpus:
 def _parse(path: Path, data: bytes) -> Corpus:
     try:
         header, *rows = [json.loads(line) for line in data.decode().split("\n") if line]
-        if header.get("format") != FORMAT:
-            raise UsageError(f"{path}: format {header.get('format')!r} is not {FORMAT}; freeze the corpus again")
+        if header.get("format") not in FORMATS:
+            known = " or ".join(FORMATS)
+            raise UsageError(f"{path}: format {header.get('format')!r} is not {known}; freeze the corpus again")
         corpus = Corpus(header, tuple(Case.from_json(row) for row in rows))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        if FORMAT.encode() not in data.partition(b"\n")[0]:
+        if not any(known.encode() in data.partition(b"\n")[0] for known in FORMATS):
             raise UsageError(f"{path}: no frozen corpus; name one that `campaign corpus freeze` wrote") from error
         raise IdentityMismatch(f"{path}: no intact frozen corpus ({error}); freeze it again") from error
     found = hashlib.sha256(data).hexdigest()

@@ -23,7 +23,7 @@ MAX_UNPACKED_BYTES = 4 << 30
 
 @dataclass(frozen=True)
 class Source:
-    """One file: hash of the bytes as published, records in their order."""
+    """One file: hash of its content, packed or not, and records in their order."""
 
     name: str
     sha256: str
@@ -31,8 +31,8 @@ class Source:
 
     @classmethod
     def open(cls, path: Path) -> Source:
-        data = _read(path)
-        return cls(path.name, hashlib.sha256(data).hexdigest(), tuple(_records(path, _unpack(path, data))))
+        data = _unpacked(path, _read(path))
+        return cls(path.name, hashlib.sha256(data).hexdigest(), tuple(_records(path, _text(path, data))))
 
     def need(self, record: int, **kinds: type) -> tuple[Any, ...]:
         """The fields of one record, by name and type; what is not there as it should be is named."""
@@ -60,13 +60,16 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); name a file of the dataset") from error
 
 
-def _unpack(path: Path, data: bytes) -> str:
+def _unpacked(path: Path, data: bytes) -> bytes:
     try:
-        if data.startswith(_GZIP):
-            data = _gunzip(path, data)
-        return data.decode("utf-8-sig")  # some editors put a byte order mark first
+        return _gunzip(path, data) if data.startswith(_GZIP) else data
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path}: damaged gzip data ({error}); fetch the file again") from error
+
+
+def _text(path: Path, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")  # some editors put a byte order mark first
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 at byte {error.start}; is it a dataset file?") from error
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
+from orchestrator.commands.options import SANDBOX, sandbox_setting
 
 _SOURCES = {
     "gsm8k": "test.jsonl of GSM8K",
@@ -19,11 +20,17 @@ _SOURCES = {
     "livecodebench": "an official release, or its public problems; files of LeetCodeDataset add hidden tests",
     "structured": "a folder of function-calling questions and answers, a folder of JSON schemas, or JSON lines",
 }
-_EXAMPLE = """example:
+_EXAMPLE = (
+    """example:
   campaign corpus freeze public --output outputs/corpora --gsm8k D/gsm8k/test.jsonl --math500 D/math500/test.jsonl \\
     --humaneval D/HumanEval.jsonl.gz --humanevalplus D/HumanEvalPlus-OriginFmt.jsonl.gz --mbpp D/mbpp.jsonl \\
     --mbppplus D/MbppPlus-OriginFmt.jsonl.gz --livecodebench D/test6.jsonl --structured D/bfcl_v4
+Published solutions run in the sandbox of `campaign score`; a case that none of them passes is left out.
+"""
+    + SANDBOX
+    + """
 The last line printed is the SHA-256 of the corpus; equal files and options give it on every machine."""
+)
 
 
 def add_corpus_parser(subparsers: Any) -> None:
@@ -65,7 +72,7 @@ def _add_freeze(actions: Any) -> None:
     parser.add_argument("--ids", default="", help="with --order ids: case ids, separated by commas")
     parser.add_argument("--count", action="append", default=[], metavar="DATASET=N", help="instead of the default mix")
     parser.add_argument("--template", type=Path, metavar="FILE", help="JSON {name: text} that replaces prompt texts")
-    parser.set_defaults(run=run_corpus, action=_freeze)
+    parser.set_defaults(run=run_corpus, action=_freeze, settings=[])
 
 
 def _add_show(actions: Any) -> None:
@@ -81,6 +88,8 @@ def _freeze(options: argparse.Namespace) -> int:
     from campaigns.corpora.manifest import write
     from campaigns.corpora.selection import Selecting, Selection
     from campaigns.corpora.templates import read_templates
+    from orchestrator.scoring.proving import SolutionRuns
+    from orchestrator.scoring.sandbox import Tried
 
     ids = tuple(word.strip() for word in options.ids.split(",") if word.strip())
     if bool(ids) != (options.order == "ids"):
@@ -91,9 +100,10 @@ def _freeze(options: argparse.Namespace) -> int:
         selection=Selection(Selecting(options.order), ids),
         templates=read_templates(options.template),
     )
-    corpus = freeze(recipe, fill=embedded())
+    corpus = freeze(recipe, embedded(), SolutionRuns(Tried(sandbox_setting(options.settings))))
     path, manifest = write(corpus, options.name, options.output)
     _print_counts(corpus.counts(), len(corpus.cases))
+    print("\n".join(_proof(corpus)))
     print(path)
     print(manifest)
     print(corpus.sha256)
@@ -121,6 +131,7 @@ def _show(options: argparse.Namespace) -> int:
     print(f"corpus {corpus.sha256}")
     print(f"rule   {corpus.header['order']}: {corpus.header['rule']}")
     _print_counts(corpus.counts(), len(corpus.cases))
+    print("\n".join(_proof(corpus)))
     for case in corpus.cases:
         kinds = ", ".join(t.name + (" (ineligible)" if t.ineligible else "") for t in case.tests)
         print(f"{case.sha256[:12]}  {case.id}{'  ' + kinds if kinds else ''}")
@@ -140,6 +151,7 @@ def _show_case(corpus: Any, case_id: str) -> int:
 def _verify(options: argparse.Namespace) -> int:
     corpus = _open(options.corpus)
     print(f"{len(corpus.cases)} cases intact")
+    print("\n".join(_proof(corpus)))
     print(corpus.sha256)
     return int(Exit.COMPLETE)
 
@@ -156,6 +168,30 @@ def _open(name: str) -> Any:
     from campaigns.corpora.choice import load
 
     return load("embedded") if name == "embedded" else load("file", name)
+
+
+def _proof(corpus: Any) -> Iterator[str]:
+    """What is known of its programs: proven, left out and why, outside a denominator and why."""
+    if corpus.is_proven:
+        proof = corpus.header["proof"]
+        passed, unknown = proof["passed"], proof["unpublished"]
+        yield f"{passed} code cases proven by a published solution; none is published for {unknown}"
+        for reason, ids in _by_reason(corpus.header["left_out"].items()):
+            yield f"left out {len(ids)}: {reason}: {', '.join(ids)}"
+    else:
+        yield f"not proven ({corpus.header['format']}): a prompt may show other tests than the scorer runs"
+    ineligible = [
+        (f"{case.id}", f"{t.name}: {t.ineligible}") for case in corpus.cases for t in case.tests if t.ineligible
+    ]
+    for reason, ids in _by_reason(ineligible):
+        yield f"ineligible {len(ids)}: {reason}: {', '.join(ids)}"
+
+
+def _by_reason(told: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    ids: dict[str, list[str]] = {}
+    for case, reason in told:
+        ids.setdefault(reason, []).append(case)
+    return list(ids.items())
 
 
 def _print_counts(counts: dict[str, int], total: int) -> None:

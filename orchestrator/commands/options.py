@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from campaigns.errors import UsageError
 from campaigns.nearest import nearest
 from results.store.place import DEFAULT
 
+if TYPE_CHECKING:
+    from orchestrator.scoring.sandbox import Sandbox
+
 CAMPAIGN = "a campaign's id, a unique beginning of it, or `last`"
+SANDBOX = "Settings: sandbox.mode=namespaces|weak, sandbox.uid=N (what root becomes before any code runs)."
 _Number = TypeVar("_Number", int, float)
 
 
@@ -91,3 +95,19 @@ def campaign_argument(parser: argparse.ArgumentParser, *, optional: bool = False
         nargs="?" if optional else None,
         help=CAMPAIGN,
     )
+
+
+def sandbox_setting(words: Sequence[str]) -> Sandbox:
+    """The sandbox that `sandbox.…` words ask for."""
+    from orchestrator.scoring.sandbox import UNPRIVILEGED_UID, Mode, Sandbox
+
+    told = dict(word.partition("=")[::2] for word in words)
+    unknown = sorted(set(told) - {"sandbox.mode", "sandbox.uid"})
+    if unknown:
+        raise UsageError(f"{unknown[0]}: unknown setting; there are sandbox.mode and sandbox.uid")
+    mode, uid = told.get("sandbox.mode", str(Mode.NAMESPACES)), told.get("sandbox.uid", str(UNPRIVILEGED_UID))
+    if mode not in list(Mode):
+        raise UsageError(f"sandbox.mode={mode}: choose {' or '.join(Mode)}")
+    if not uid.isdecimal() or int(uid) == 0:
+        raise UsageError(f"sandbox.uid={uid}: the number of a user other than root")
+    return Sandbox(Mode(mode), uid=int(uid))

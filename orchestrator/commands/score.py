@@ -6,37 +6,37 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from campaigns.errors import Exit, UsageError
-from orchestrator.commands.options import campaign_argument, positive, store_option
+from campaigns.errors import Exit
+from orchestrator.commands.options import SANDBOX, campaign_argument, positive, sandbox_setting, store_option
 
-_DESCRIPTION = """Adds one row per answer and scorer; scoring again adds rows. Generated code runs in a sandbox of fresh
+_DESCRIPTION = (
+    """Adds one row per answer and scorer; scoring again adds rows. Generated code runs in a sandbox of fresh
 namespaces. Where the kernel refuses them no code runs, unless sandbox.mode=weak accepts limits alone.
-Settings: sandbox.mode=namespaces|weak, sandbox.uid=N (what root becomes before any code runs)."""
+"""
+    + SANDBOX
+)
 
 
 def add_score_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("score", help="score the answers of a corpus campaign", description=_DESCRIPTION)
+    parser = subparsers.add_parser(
+        "score",
+        help="score the answers of a corpus campaign",
+        description=_DESCRIPTION,
+        usage="campaign score [-h] [--store FILE] [--corpus PATH] [--jobs N] ID [key=value …]",
+    )
     campaign_argument(parser)
     store_option(parser)
     parser.add_argument("--corpus", default="", metavar="PATH", help="the frozen corpus, if it has moved")
     parser.add_argument(
         "--jobs", type=positive(int), default=1, metavar="N", help="sets of tests at once (default: %(default)s)"
     )
-    parser.usage = "campaign score [-h] [--store FILE] [--corpus PATH] [--jobs N] ID [key=value …]"
     parser.set_defaults(run=run_score, settings=[])
 
 
 def run_score(options: argparse.Namespace) -> int:
-    from orchestrator.scoring.sandbox import UNPRIVILEGED_UID, Mode, Sandbox
     from orchestrator.scoring.scoring import Settings, score_campaign, tally
 
-    told = _settings(options.settings)
-    if told.get("sandbox.mode", "namespaces") not in list(Mode):
-        raise UsageError(f"sandbox.mode={told['sandbox.mode']}: choose {' or '.join(Mode)}")
-    uid = told.get("sandbox.uid", str(UNPRIVILEGED_UID))
-    if not uid.isdecimal() or int(uid) == 0:
-        raise UsageError(f"sandbox.uid={uid}: the number of a user other than root")
-    sandbox = Sandbox(Mode(told.get("sandbox.mode", "namespaces")), uid=int(uid))
+    sandbox = sandbox_setting(options.settings)
     scores = score_campaign(options.store, options.id, Settings(sandbox, jobs=options.jobs, corpus_path=options.corpus))
     for (scorer, role), outcomes in tally(scores).items():
         print(_line(scorer, role, outcomes))
@@ -49,11 +49,3 @@ def _line(scorer: str, role: str, outcomes: Mapping[str, int]) -> str:
     counted = sum(n for outcome, n in outcomes.items() if outcome != "ineligible")
     others = [f"{n} {outcome}" for outcome, n in sorted(outcomes.items()) if outcome not in ("passed", "failed")]
     return f"{scorer:<44} {role:<10} {outcomes.get('passed', 0)}/{counted}{'  ' + ', '.join(others) if others else ''}"
-
-
-def _settings(words: list[str]) -> dict[str, str]:
-    pairs = dict(word.partition("=")[::2] for word in words)
-    unknown = sorted(set(pairs) - {"sandbox.mode", "sandbox.uid"})
-    if unknown:
-        raise UsageError(f"{unknown[0]}: unknown setting; there are sandbox.mode and sandbox.uid")
-    return pairs

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from campaigns.errors import WorldError
@@ -149,6 +150,21 @@ class Sandbox:
         done = bool(lines) and lines[-1] == {"done": True}
         broke = watched.broke or ("" if done else "no-verdict")
         return Outcome(results, broke, wall_s, str(self.mode))
+
+
+class Tried:
+    """A sandbox, tried once before the first program: a machine that cannot run code must not call answers wrong."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox, self._lock, self._tried = sandbox, Lock(), False
+
+    def __call__(self, job: Job) -> Outcome:
+        with self._lock:
+            refusal = "" if self._tried else self._sandbox.refusal()
+            self._tried = not refusal
+        if refusal:
+            raise SandboxRefused(refusal)
+        return self._sandbox(job)
 
 
 @dataclass(frozen=True)

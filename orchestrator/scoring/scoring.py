@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Lock
 
 from campaigns.corpora import choice
 from campaigns.corpora.manifest import Corpus
@@ -21,9 +20,8 @@ from campaigns.errors import IdentityMismatch, NothingAdmissible, UsageError, Wo
 from campaigns.plan import Phase
 from campaigns.records import Campaign, CampaignStatus, Request, Score
 from campaigns.scorers import scoring
-from campaigns.scorers.execution import Job, Outcome
 from campaigns.scorers.verdict import Answer, Verdict
-from orchestrator.scoring.sandbox import Sandbox, SandboxRefused
+from orchestrator.scoring.sandbox import Sandbox, Tried
 from orchestrator.scoring.scorer import TIMEOUT_S, ScorerProcess
 from results.store.locks import CampaignLock
 from results.store.reader import Reader
@@ -101,7 +99,7 @@ def _score_all(
         _judging(r): Answer(r.text, r.tool_calls_json, r.finish_reason) for r in requests if r.key.fixture in cases
     }
     with ScorerProcess(settings.text_timeout_s) as text, ThreadPoolExecutor(settings.jobs) as pool:
-        run = _Checked(settings.sandbox)
+        run = Tried(settings.sandbox)
 
         def judge(judging: Judging) -> list[Verdict]:
             _nobody_measures(store_path, campaign_id)
@@ -127,21 +125,6 @@ def _score_all(
 
 def _judging(request: Request) -> Judging:
     return request.key.fixture, request.text, request.tool_calls_json, request.finish_reason
-
-
-class _Checked:
-    """The sandbox, tried once before the first answer: a machine that cannot run code must not call answers wrong."""
-
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox, self._lock, self._tried = sandbox, Lock(), False
-
-    def __call__(self, job: Job) -> Outcome:
-        with self._lock:
-            refusal = "" if self._tried else self._sandbox.refusal()
-            self._tried = not refusal
-        if refusal:
-            raise SandboxRefused(refusal)
-        return self._sandbox(job)
 
 
 def _row(campaign_id: str, request: Request, verdict: Verdict, utc: str, arguments: str) -> Score:

@@ -10,7 +10,7 @@ import pickle
 import random
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from campaigns.corpora import choice, manifest
-from campaigns.corpora.case import compact_json
+from campaigns.corpora.case import Case, compact_json
 from campaigns.corpora.embedded import FOLDER, embedded
 from campaigns.corpora.freezing import Recipe, freeze
 from campaigns.corpora.readers import gsm8k, humaneval, livecodebench, math500, mbpp, structured
@@ -109,6 +109,53 @@ def test_other_selections(tmp_path: Path, selection: Selection, wanted: list[str
     source = jsonl(tmp_path / "t.jsonl", *words("1", "2", "3", "4"))
     corpus = freeze(Recipe({"gsm8k": [source]}, mix={"gsm8k": 2}, selection=selection))
     assert [case.id for case in corpus.cases] == wanted
+
+
+@pytest.mark.parametrize("order", [Selecting.SHUFFLE42, Selecting.SEQUENTIAL, Selecting.ELIGIBLE_ONLY])
+def test_a_case_that_no_published_solution_passes_gives_its_place_to_the_next(order: Selecting) -> None:
+    selection = Selection(order)
+    names = [case.id for case in freeze(Recipe(own_sources(), mix={"mbpp": 30}, selection=selection)).cases]
+    asked: list[str] = []
+
+    def prover(case: Case, programs: Sequence[str]) -> bool:
+        assert len(programs) == 1, "the same solution stands in both files"
+        asked.append(case.id)
+        return case.id not in names[1:3]
+
+    corpus = freeze(Recipe(own_sources(), mix={"mbpp": 4}, selection=selection), prover=prover)
+    assert [case.id for case in corpus.cases] == [names[n] for n in (0, 3, 4, 5)]
+    assert asked == names[:6], "and nothing behind them was run"
+    assert list(corpus.header["left_out"]) == names[1:3]
+    assert corpus.header["proof"] == {"passed": 4, "unpublished": 0}
+    assert "original and evalplus" in corpus.header["left_out"][names[1]]
+
+
+def test_a_named_case_that_cannot_be_passed_is_refused() -> None:
+    recipe = Recipe(own_sources(), mix={"mbpp": 1}, selection=Selection(Selecting.IDS, ("mbpp/11",)))
+    with pytest.raises(UsageError, match="--ids mbpp/11: no published solution passes"):
+        freeze(recipe, prover=lambda case, programs: False)
+    assert freeze(recipe, prover=lambda case, programs: True).is_proven
+
+
+def test_problems_without_a_published_solution_are_counted_and_not_left_out(tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in (FOLDER / "livecodebench.jsonl").read_text().splitlines()]
+    source = jsonl(tmp_path / "l", *({k: v for k, v in row.items() if k != "reference"} for row in rows))
+    corpus = freeze(Recipe({"livecodebench": [source]}, mix={"livecodebench": 5}), prover=lambda *_: False)
+    assert corpus.header["proof"] == {"passed": 0, "unpublished": 5} and len(corpus.cases) == 5
+
+
+def test_corpora_of_the_first_format_still_load_and_say_that_nothing_was_proven(tmp_path: Path) -> None:
+    path, told = manifest.write(freeze(Recipe(own_sources())), "old", tmp_path)
+    assert manifest.read(path) == manifest.read(told) and not manifest.read(path).is_proven
+    assert not embedded().is_proven, "its bytes stay, so that campaigns on it can be scored again"
+
+
+@pytest.mark.parametrize("packed", [0, 1, 9])
+def test_packing_a_source_anew_changes_no_byte(tmp_path: Path, packed: int) -> None:
+    content = (FOLDER / "mbpp.jsonl").read_bytes()
+    path = tmp_path / "m"
+    path.write_bytes(gzip.compress(content, packed, mtime=packed) if packed else content)
+    assert freeze(Recipe(own_sources(mbpp=path))).content == freeze(Recipe(own_sources())).content
 
 
 def test_eligible_only_leaves_out_what_one_denominator_does_not_count() -> None:

@@ -14,6 +14,7 @@ from campaigns.corpora.freezing import freeze
 from campaigns.corpora.manifest import Corpus, write
 from campaigns.plan import Phase
 from campaigns.scorers.verdict import Judged
+from orchestrator.scoring.proving import SolutionRuns
 from orchestrator.scoring.sandbox import ROOT, Sandbox
 from results.reading.summary import summarise
 from results.store.reader import Reader
@@ -71,6 +72,6 @@ def test_the_embedded_corpus(tmp_path: Path) -> None:
 
 @beside
 def test_the_public_corpus_capped_at_256_tokens(tmp_path: Path) -> None:
-    corpus = freeze(recipe(), fill=embedded())
+    corpus = freeze(recipe(), embedded(), SolutionRuns(Sandbox()))
     told = write(corpus, "public", tmp_path)[1]
     run_and_score(corpus, tmp_path, "corpus=file", f"corpus.path={told}", "campaign.max_tokens=256")

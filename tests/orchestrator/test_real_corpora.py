@@ -29,6 +29,7 @@ from campaigns.scorers.code import score_code
 from campaigns.scorers.equivalence import Equal, equivalent
 from campaigns.scorers.structured import schema_complaint, score_structured
 from campaigns.scorers.verdict import Answer, Judged, Verdict
+from orchestrator.scoring.proving import SolutionRuns
 from orchestrator.scoring.sandbox import Sandbox
 
 DATASETS = Path(__file__).resolve().parents[3] / "shared" / "datasets"
@@ -56,7 +57,7 @@ def recipe() -> Recipe:
 
 @cache
 def public() -> Corpus:
-    return freeze(recipe(), fill=embedded())
+    return freeze(recipe(), embedded(), SolutionRuns(Sandbox()))
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -157,11 +158,25 @@ def test_all_embedded_references_pass_and_empty_bodies_fail(box: Sandbox) -> Non
 @pytest.mark.acceptance
 def test_the_public_corpus_freezes_to_equal_bytes(tmp_path: Path) -> None:
     path, _ = write(public(), "public", tmp_path)
-    again = freeze(recipe(), fill=embedded())
-    print(public().sha256, again.sha256)
+    again = freeze(recipe(), embedded(), SolutionRuns(Sandbox()))
+    print(public().sha256, again.sha256, public().header["proof"], public().header["left_out"])
+    assert len(public().header["left_out"]) == 3 and public().header["proof"]["passed"] == 69
     assert again.content == public().content == path.read_bytes()
     assert read(path) == public() and len(public().cases) == 148
     assert sum(public().counts().values()) == 148 and len(public().counts()) == 7, "one JSON object is our own"
+
+
+@beside
+@pytest.mark.acceptance
+@pytest.mark.parametrize(("dataset", "num_left_out"), [("humaneval", 0), ("mbpp", 27)])
+def test_every_task_has_a_program_that_passes_what_is_shown_and_what_is_scored(
+    dataset: str, num_left_out: int, box: Sandbox
+) -> None:
+    """MBPP+ changed 27 of MBPP's tasks so that no answer to the original prompt can pass its tests."""
+    whole = replace(recipe(), mix={dataset: {"humaneval": 164, "mbpp": 500 - num_left_out}[dataset]})
+    corpus = freeze(whole, prover=SolutionRuns(box))
+    print(dataset, corpus.header["proof"], corpus.header["left_out"])
+    assert corpus.header["proof"]["unpublished"] == 0 and len(corpus.header["left_out"]) == num_left_out
 
 
 @beside

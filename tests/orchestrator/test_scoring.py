@@ -12,7 +12,7 @@ import pytest
 
 from campaigns.corpora.embedded import FOLDER, embedded
 from campaigns.corpora.freezing import Recipe, freeze
-from campaigns.corpora.manifest import Corpus, write
+from campaigns.corpora.manifest import Corpus, differences, read, write
 from campaigns.corpora.selection import Selecting, Selection
 from campaigns.errors import Exit, IdentityMismatch, NothingAdmissible, StoreUnwritable, UsageError, WorldError
 from campaigns.plan import Arm, CampaignPlan, Role, ServerPlan, Step
@@ -207,7 +207,7 @@ def test_bad_input_gets_one_sentence(words: list[str], sentence: str, capfd: pyt
 
 
 def test_the_last_line_of_freezing_is_the_hash(
-    tmp_path: Path, frozen: tuple[Corpus, Path], capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, box: Sandbox, frozen: tuple[Corpus, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     sources = [
         f"--{name}={FOLDER / name}.jsonl" for name in ("gsm8k", "humaneval", "humanevalplus", "mbpp", "mbppplus")
@@ -215,7 +215,17 @@ def test_the_last_line_of_freezing_is_the_hash(
     sources += [f"--{name}={FOLDER / name}.jsonl" for name in ("livecodebench", "structured")]
     ids = ["--order", "ids", "--ids", ",".join(IDS)]
     assert cli.main(["corpus", "freeze", "again", "--output", str(tmp_path), *sources, *ids]) == Exit.COMPLETE
-    assert capfd.readouterr().out.splitlines()[-1] == frozen[0].sha256
-    assert cli.main(["corpus", "verify", str(tmp_path / "again.manifest.json")]) == Exit.COMPLETE
-    assert capfd.readouterr().out.splitlines()[-1] == frozen[0].sha256
+    said = capfd.readouterr().out.splitlines()
+    assert said[1] == "3 code cases proven by a published solution; none is published for 0"
+    assert said[2].startswith("ineligible 1: evalplus: EvalPlus has no contract for this task: mbpp/")
+    again = str(tmp_path / "again.manifest.json")
+    assert cli.main(["corpus", "verify", again]) == Exit.COMPLETE
+    assert capfd.readouterr().out.splitlines()[1:] == [said[1], said[2], said[-1]]
+    assert cli.main(["corpus", "verify", str(frozen[1])]) == Exit.COMPLETE
+    assert "not proven (frozen-corpus/1)" in capfd.readouterr().out
+    assert list(differences(read(Path(again)), frozen[0])) == [
+        'header format: "frozen-corpus/2" != "frozen-corpus/1"',
+        "header left_out: {} != null",
+        'header proof: {"passed":3,"unpublished":0} != null',
+    ]
     assert cli.main(["corpus", "diff", "embedded", str(frozen[1])]) == Exit.SLOWER
