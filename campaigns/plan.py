@@ -167,6 +167,7 @@ class LeasePlan:
     lock_dir: str = ""
     inventory: str = "auto"  # auto | simulated:<name>
     ray_address: str = ""  # empty: start a private Ray
+    ray_start_s: float = 240.0  # how long a private Ray may take on a slow host, per attempt
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,7 @@ class LeaseConfig:
     lock_dir: str = ""
     inventory: str = "auto"
     ray_address: str = ""
+    ray_start_s: float = 240.0
 
 
 @dataclass

@@ -23,6 +23,7 @@ _ENDS: dict[str, tuple[float, float]] = {
     "server.ready_timeout_s": (1.0, 86400.0),
     "server.stop_grace_s": (0.0, 3600.0),
     "lease.wait_s": (0.0, math.inf),
+    "lease.ray_start_s": (30.0, 3600.0),
     "client.timeout_s": (0.1, 86400.0),
     "sampling.temperature": (0.0, 100.0),
     "sampling.top_k": (-1, math.inf),

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,17 +36,19 @@ _OBJECT_STORE_BYTES = 80_000_000
 _JOIN_S = 60.0
 _CONNECT_S = 5.0
 _PLACE_S = 30.0
+_ASK_AGAIN_S = 0.1
 _ALIVE = "alive"
 _STARTS = 2  # a freshly chosen port may be taken meanwhile
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no reports to the outside
     "RAY_AUTH_MODE": "token",
     "RAY_worker_niceness": "0",  # the default, 15, would be inherited by the measured server
-    "RAY_NUM_REDIS_GET_RETRIES": "60",  # seconds to wait for its own control store: 20 are too few on a loaded host
     "RAY_memory_monitor_refresh_ms": "0",  # would kill the actor when the server needs most of the memory
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # older releases blank CUDA_VISIBLE_DEVICES of an actor without GPUs
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # the driver's native half writes to the user's terminal
 }
+
+_WAITS = ("RAY_NUM_REDIS_GET_RETRIES", "RAY_gcs_server_port_wait_time_s")  # seconds for its own control store
 
 
 def device_resource(uuid: str) -> str:
@@ -98,7 +100,7 @@ class Placement:
 @contextlib.contextmanager
 def connect(plan: LeasePlan) -> Iterator[Cluster]:
     """Start a private Ray, or join the one at `plan.ray_address`; disconnect at the end. Raises WorldError."""
-    with _settings() as environment:
+    with _settings(plan) as environment:
         import ray  # reads its settings when it is imported
 
         with _joined(plan.ray_address) if plan.ray_address else _started(plan) as address:
@@ -113,10 +115,11 @@ def connect(plan: LeasePlan) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def _settings() -> Iterator[dict[str, str]]:
+def _settings(plan: LeasePlan) -> Iterator[dict[str, str]]:
     """Ray's environment while it is needed; yields the one before, which the next campaign of this process finds."""
     environment = dict(os.environ)
-    os.environ.update({name: value for name, value in _SETTINGS.items() if name not in os.environ})
+    settings = _SETTINGS | dict.fromkeys(_WAITS, str(round(plan.ray_start_s)))
+    os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     try:
         yield environment
     finally:
@@ -133,16 +136,45 @@ def _started(plan: LeasePlan) -> Iterator[str]:
     with _session_folder() as folder:
         for attempt in range(_STARTS):
             try:
-                _start(folder / str(attempt), resources)
+                with _patient(plan.ray_start_s):
+                    _start(folder / str(attempt), resources)
                 break
             except Exception as error:
                 ray.shutdown()
                 if attempt == _STARTS - 1:
+                    tries = f"{_STARTS} attempts of up to {plan.ray_start_s:g} s"
                     raise WorldError(
-                        f"Ray did not start in {_STARTS} attempts ({_first_line(error)}). Is the host overloaded, or "
-                        "/tmp or /dev/shm full? See: campaign doctor."
+                        f"Ray did not start in {tries} ({_first_line(error)}). Is the host overloaded (then raise "
+                        "lease.ray_start_s), or /tmp or /dev/shm full? See: campaign doctor."
                     ) from error
         yield ray.get_runtime_context().gcs_address
+
+
+@contextlib.contextmanager
+def _patient(limit_s: float) -> Iterator[None]:
+    """A slow host only takes longer: one answer about the new node may take as long as the limit.
+
+    Ray's own code gives up 30 s after its first question, whatever the settings (`_WAITS`).
+    """
+    from ray._private import services
+
+    ask: Callable[[str, str], Any] = services.get_node
+    deadline = time.monotonic() + limit_s
+
+    def get_node(gcs_address: str, node_id: str) -> Any:
+        while True:
+            try:
+                return ask(gcs_address, node_id)
+            except RuntimeError:  # not registered yet
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_ASK_AGAIN_S)
+
+    vars(services)["get_node"] = get_node
+    try:
+        yield
+    finally:
+        vars(services)["get_node"] = ask
 
 
 def _start(folder: Path, resources: dict[str, float]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -206,3 +207,26 @@ def cluster_session() -> str:
 def test_an_address_without_ray(address: str, sentence: str) -> None:
     with pytest.raises(WorldError, match=sentence), connect(LeasePlan(ray_address=address)):
         pass
+
+
+@pytest.mark.acceptance
+def test_a_slow_host_only_takes_longer(tmp_path: Path) -> None:
+    """The raylet stands still for longer than the 30 s that Ray's own code gives it."""
+    script = (
+        "import sys\nfrom campaigns.plan import LeasePlan\nfrom orchestrator.startups.cluster import connect\n"
+        "with connect(LeasePlan(inventory='simulated:one')): print('up', flush=True), input()\n"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as driver:
+        started: list[int] = []
+        while not started:
+            assert driver.poll() is None
+            started = [pid for pid in reaper.descendants(driver.pid) if b"/raylet/raylet\0" in _command(pid)]
+        [raylet] = started
+        os.kill(raylet, signal.SIGSTOP)
+        time.sleep(40)
+        os.kill(raylet, signal.SIGCONT)
+        assert driver.stdout is not None and driver.stdout.readline() == "up\n"
+        assert reaper.start_ticks(raylet) is not None  # the first one, not another attempt's
+        driver.communicate("\n", timeout=60)
+    assert driver.returncode == 0
