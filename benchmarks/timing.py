@@ -11,17 +11,16 @@ from statistics import median
 
 import torch
 
+from kernels.capture import Graph, capture
+
 WARM_UPS = 3
 
 
-def captured(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+def captured(work: Callable[[], object]) -> Graph:
     """`work` once eagerly, then as a graph."""
     work()
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph
+    return capture(work)[0]
 
 
 def times_ms(run: Callable[[], object], repeats: int) -> list[float]:

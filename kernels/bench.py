@@ -20,6 +20,7 @@ from statistics import median
 
 import torch
 
+from kernels.capture import capture
 from kernels.checking.cases import working_sets_of
 from kernels.checking.cases.trial import Case, Trial
 from kernels.checking.compare import rel_l2
@@ -68,10 +69,8 @@ def host_clock(run: Callable[[], None]) -> Callable[[], float]:
 def graph_clock(run: Callable[[], None]) -> Callable[[], float]:
     """Times replays of one capture of `run` in ms, by device events."""
     run()
-    graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        run()
+    graph, _ = capture(run)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def once() -> float:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from kernels.capture import capture
 from kernels.checking.cases.trial import Outputs, Trial
 from kernels.checking.compare import Guarded, first_difference, poisoned_allocations, rel_l2
 from kernels.registry import Bitwise, Bound, Op, Schedule
@@ -123,10 +124,8 @@ def replay(schedule: Schedule, trial: Trial) -> Iterator[Finding]:
         trial.set_state(state)
         eager_outputs[state] = {name: tensor.clone() for name, tensor in trial.run(schedule).items()}
     trial.set_state(trial.states[0])
-    graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        captured = trial.run(schedule)
+    graph, captured = capture(lambda: trial.run(schedule))
     for state in trial.states:
         trial.set_state(state)
         for turn in ("first", "second"):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from kernels.capture import capture
 from kernels.checking.cases.trial import Outputs, Trial
 from kernels.checking.checks import Finding
 from kernels.checking.compare import as_bytes
@@ -63,10 +64,8 @@ def replayed(
     trial: Trial, schedule: Schedule, want: dict[str, Outputs], wrong: Tensor, turns: tuple
 ) -> Callable[[], int]:
     """The turns captured as one graph."""
-    graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        launches = sum(turn(trial, schedule, want, wrong) for turn in turns)
+    graph, launches = capture(lambda: sum(turn(trial, schedule, want, wrong) for turn in turns))
 
     def replay() -> int:
         graph.replay()

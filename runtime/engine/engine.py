@@ -10,7 +10,7 @@ Knows no HTTP, no text and no queue. Closing the iterator early gives the reques
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -81,6 +81,12 @@ class Engine:
     @property
     def device(self) -> torch.device:
         return self.decoder.device
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.decoder.graphs.release()
 
     @classmethod
     def load(cls, model_dir: Path, options: EngineOptions | None = None) -> "Engine":

@@ -8,11 +8,12 @@ as they are. Knows no model; off the GPU, and under an observer, pieces just run
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from kernels.capture import Graph, capture
 from runtime.operators import Operators, Runs
 
 Piece = Callable[..., Any]
@@ -23,7 +24,7 @@ MOST = 64  # Each keeps memory of its own: clients with ever new settings must n
 class Captured:
     """One graph with the buffers it reads its inputs from and leaves its outputs in."""
 
-    graph: torch.cuda.CUDAGraph
+    graph: Graph
     inputs: tuple[Tensor, ...]
     outputs: Any
     runs: Runs
@@ -53,12 +54,18 @@ class Graphs:
             self._captured[key] = self._capture(piece, inputs)
         return self._replay(self._captured[key], inputs)
 
+    def release(self) -> None:
+        """Give back the memory of all graphs; pieces are captured anew when they come again."""
+        for captured in self._captured.values():
+            captured.graph.release()
+        self._captured.clear()
+
     def _capture(self, piece: Piece, inputs: tuple[Tensor, ...]) -> Captured:
-        graph, static = torch.cuda.CUDAGraph(), tuple(value.clone() for value in inputs)
+        static = tuple(value.clone() for value in inputs)
         # Each has its own memory pool: in a shared one, a graph captured later would keep its outputs where an
         # earlier one has its temporaries, and the next replay of the earlier one would overwrite them.
-        with self.operators.recording() as runs, torch.cuda.graph(graph):
-            outputs = piece(*static)
+        with self.operators.recording() as runs:
+            graph, outputs = capture(partial(piece, *static))
         return Captured(graph, static, outputs, runs)
 
     def _replay(self, captured: Captured, inputs: tuple[Tensor, ...]) -> Any:

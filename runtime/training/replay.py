@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from kernels.capture import Graph, capture
+
 _WARM_UP = 3
 
 
@@ -23,7 +25,7 @@ class Replay:
     def __init__(self, step: Callable[..., Tensor]) -> None:
         self._step = step
         self._calls = 0
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._graph: Graph | None = None
         self._inputs: tuple[Tensor, ...] = ()
         self._output: Tensor | None = None
 
@@ -52,7 +54,4 @@ class Replay:
 
     def _capture(self, inputs: tuple[Tensor, ...]) -> None:
         self._inputs = tuple(value.clone() for value in inputs)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._output = self._step(*self._inputs)
-        self._graph = graph
+        self._graph, self._output = capture(lambda: self._step(*self._inputs))

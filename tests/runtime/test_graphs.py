@@ -1,5 +1,6 @@
 """Graphs without a GPU: pieces may depend on their inputs and on memory at fixed addresses, and on nothing else."""
 
+import gc
 from collections.abc import Hashable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from kernels import capture
 from runtime.engine.graphs import Captured, Graphs, Piece
 from runtime.speculation.sampling import SamplingParams
 
@@ -21,7 +23,7 @@ class Replayed(Graphs):
         with self.operators.recording() as runs:
             outputs = piece(*static)
         captured = Captured(None, static, outputs, runs)
-        captured.graph = SimpleNamespace(replay=lambda: self._again(piece, captured))
+        captured.graph = SimpleNamespace(replay=lambda: self._again(piece, captured), release=lambda: None)
         return captured
 
     def _again(self, piece: Piece, captured: Captured) -> None:
@@ -100,3 +102,49 @@ def test_captures_compute_what_their_pieces_compute(make: Any, speculation: str)
             answers[graphs, seed] = answer.tokens, [record.accepted for record in answer.rounds]
     for seed in range(5):
         assert answers[Graphs, seed] == answers[Straight, seed], seed
+
+
+@pytest.mark.gpu
+def test_engines_are_collected_during_a_hundred_captures(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each engine is part of a cycle, as a replaced method makes one, and is dropped inside a capture of the next."""
+    if make.device.type == "cpu":
+        pytest.skip("graphs are CUDA's")
+    captures, dropped, thresholds = 0, [], gc.get_threshold()
+
+    def capturing(work: Any) -> Any:
+        nonlocal captures
+        captures += 1
+
+        def dropping() -> Any:
+            dropped.clear()
+            gc.collect()
+            return work()
+
+        return capture.capture(dropping)
+
+    monkeypatch.setattr("runtime.engine.graphs.capture", capturing)
+    prompt, answers = make.prompt_of(30), set()
+    gc.set_threshold(1, 1, 1)
+    try:
+        while captures < 100:
+            engine = make.engine(max_model_len=64)
+            for _ in range(2):
+                answers.add(tuple(make.answer(engine, prompt, max_tokens=24).tokens))
+            engine.decoder.owner = engine
+            dropped.append(engine)
+            del engine
+    finally:
+        gc.set_threshold(*thresholds)
+    assert len(answers) == 1
+    assert torch.cuda.memory_allocated() < 2**30
+
+
+def test_released_graphs_are_captured_anew(make: Any) -> None:
+    engine = engine_with(make, Replayed)
+    tokens = []
+    for _ in range(2):
+        with engine:
+            tokens.append(make.answer(engine, make.prompt_of(9), max_tokens=20).tokens)
+            assert engine.decoder.graphs._captured
+        assert not engine.decoder.graphs._captured
+    assert tokens[0] == tokens[1]
