@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from campaigns.judging.quantiles import Confidence, Quantile
 from campaigns.judging.statistics import Interval, percent
-from campaigns.judging.verdicts import Judgement, show_interval
+from campaigns.judging.verdicts import Judgement
 from campaigns.scope import Scope
 
 DASH = "–"
@@ -31,10 +32,6 @@ def both(control: float | None, candidate: float | None, digits: int) -> str:
     return f"{number(control, digits)} / {number(candidate, digits)}"
 
 
-def ms(value: float | None) -> str:
-    return number(value, 6)
-
-
 def effect(value: float | None) -> str:
     """A logarithm as percent; negative is faster."""
     return DASH if value is None else f"{percent(value):+.2f} %"
@@ -48,11 +45,28 @@ def interval(judgement: Judgement) -> str:
     if judgement.interval is None:
         low, high = judgement.pair_range or (None, None)
         return f"none; pairs {effect(low)} … {effect(high)}" if low is not None else DASH
-    return f"{show_interval(judgement.interval)} ({judgement.interval.method})"
+    return f"{bounds(judgement.interval)} ({judgement.interval.method})"
 
 
 def bounds(interval: Interval | None) -> str:
-    return DASH if interval is None else show_interval(interval)
+    """Both ends in percent, with one digit more than the width of the interval gives a meaning to."""
+    if interval is None:
+        return DASH
+    places = min(3, digits(interval) + 1)
+    return f"{percent(interval.low):+.{places}f} … {percent(interval.high):+.{places}f} %"
+
+
+def digits(interval: Interval | None) -> int:
+    """Decimals of a percentage that the interval's width still gives a meaning to; none where there is no interval."""
+    if interval is None:
+        return 0
+    width = percent(interval.high) - percent(interval.low)
+    return 3 if width <= 0 else max(0, min(3, -math.floor(math.log10(width))))
+
+
+def places(resolution_ms: float | None) -> int:
+    """Decimals of a level in ms: as many as the client could resolve, and the published six where nobody knows."""
+    return 6 if not resolution_ms else max(0, min(6, math.ceil(-math.log10(resolution_ms))))
 
 
 def floor(judgement: Judgement) -> str:

@@ -18,11 +18,13 @@ from results.reading import frames
 from results.reading.groups import Group, excluded, grouped
 from results.reading.summary import Summary, is_aa
 from results.reports import cells, figures
+from results.reports.headline import headline
 from results.reports.markdown import all_tables, notes
 from results.reports.svg import svg
 from results.store.reader import Reader
 
 _MAX_ROUNDS = 200_000  # read for figures; evenly over the requests
+_STARTUPS, _PAIRS = "startup medians", "pair effects"
 _Q1 = 2  # the kind of a narrow step in the round table
 _TEMPLATES = Path(__file__).with_name("templates")
 
@@ -31,25 +33,32 @@ _TEMPLATES = Path(__file__).with_name("templates")
 class Picture:
     caption: str
     svg: Markup
+    leads: bool = False  # stands before the tables: pairs and startups, what the answer is made of
 
 
 def html(summary: Summary, reader: Reader, scores: Sequence[Score], *, all_quantiles: bool = False) -> str:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["code"] = _code
-    control, candidate = (summary.plan[role]["name"] for role in ("control", "candidate"))
+    environment.filters |= {"code": _code, "slug": _slug}
+    drawn = list(pictures(summary, reader))
     return environment.get_template("report.html").render(
-        title=f"{summary.campaign.name}: {candidate} against {control}",
+        headline=headline(summary),
         summary=summary,
         kind="A/A" if is_aa(summary) else "A/B",
         verdict=cells.verdict(summary.judgement),
         effect=cells.effect(summary.judgement.effect),
         floor=cells.floor(summary.judgement),
         tables=list(all_tables(summary, scores, all_quantiles=all_quantiles)),
-        pictures=list(pictures(summary, reader)),
+        leading=[picture for picture in drawn if picture.leads],
+        pictures=[picture for picture in drawn if not picture.leads],
         notes=list(notes(summary)),
     )
+
+
+def _slug(title: str) -> str:
+    """The place of a section on the page."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 def _code(line: str) -> Markup:
@@ -62,7 +71,8 @@ def pictures(summary: Summary, reader: Reader) -> Iterator[Picture]:
     for caption, draw, rows in _drawings(summary, reader):
         drawn = svg(draw, caption, rows=rows)
         if drawn is not None:
-            yield Picture(caption, Markup(drawn))  # our own SVG, its texts escaped by matplotlib
+            leads = caption.endswith((_STARTUPS, _PAIRS))
+            yield Picture(caption, Markup(drawn), leads)  # our own SVG, its texts escaped by matplotlib
 
 
 def _drawings(summary: Summary, reader: Reader) -> Iterator[tuple[str, Callable[[Any], Any], int]]:
@@ -73,9 +83,9 @@ def _drawings(summary: Summary, reader: Reader) -> Iterator[tuple[str, Callable[
     by_group = grouped(pairs, summary.plan)
     for group in figures.drawable(summary.groups):
         rows = by_group[group.id]
-        yield f"{group.id}: startup medians", partial(figures.startup_levels, group=group), 1
+        yield f"{group.id}: {_STARTUPS}", partial(figures.startup_levels, group=group), 1
         yield (
-            f"{group.id}: pair effects",
+            f"{group.id}: {_PAIRS}",
             partial(figures.pair_effects, group=group, pairs=rows, level_column=column),
             1,
         )

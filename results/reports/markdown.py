@@ -6,11 +6,13 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from campaigns.judging.verdicts import counted
+from campaigns.plan import differences
 from campaigns.records import Score
 from campaigns.scope import Scope
 from results.reading.health import told_once
 from results.reading.summary import Summary, bound, is_aa
 from results.reports import cells, tables
+from results.reports.headline import arms, headline
 from results.reports.tables import Table
 
 
@@ -38,10 +40,12 @@ def all_tables(summary: Summary, scores: Sequence[Score], *, all_quantiles: bool
 
 
 def _head(summary: Summary) -> Iterator[str]:
-    campaign, judgement = summary.campaign, summary.judgement
-    control, candidate = (summary.plan[role]["name"] for role in ("control", "candidate"))
+    campaign, judgement, told = summary.campaign, summary.judgement, headline(summary)
     kind = "A/A" if is_aa(summary) else "A/B"
-    yield f"# {campaign.name}: {candidate} against {control}"
+    yield f"# {told.title}"
+    yield f"**{told.sentence}**"
+    if told.warnings:
+        yield "\n".join(f"- ! {warning}" for warning in told.warnings)
     yield f"**{cells.verdict(judgement)}** · evidence: {summary.evidence.value} · {judgement.because}"
     yield (
         f"{kind} campaign `{campaign.campaign_id}`, {campaign.created_utc}, status {summary.status.value}. "
@@ -64,6 +68,7 @@ def _startups(summary: Summary) -> str:
 def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
     """The lists under the tables; empty ones are left out."""
     lists = (
+        ("Arms", _arms(summary)),
         ("Excluded", _excluded(summary)),
         ("Schedules", [line for found in summary.schedules for line in found.lines()]),
         ("What was missing", list(summary.missing)),
@@ -78,6 +83,11 @@ def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
         ("Identity", _identity(summary)),
     )
     yield from ((title, lines) for title, lines in lists if lines)
+
+
+def _arms(summary: Summary) -> list[str]:
+    """Everything that the candidate does otherwise."""
+    return list(differences(*arms(summary)))
 
 
 def _excluded(summary: Summary) -> list[str]:

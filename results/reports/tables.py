@@ -40,7 +40,10 @@ def _metric_rows(summary: Summary, refused_too: bool) -> list[tuple[str, Callabl
     request, single = cells.scope_words(summary.source.request), cells.scope_words(summary.source.round)
     arms = _both_arms
     return [
-        (f"complete round ms ({request}; median of startup medians)", arms(lambda a: a.level_ms, 6)),
+        (
+            f"complete round ms ({request}; median of startup medians)",
+            arms(lambda a: a.level_ms, cells.places(summary.resolution_ms)),
+        ),
         ("level ratio", lambda g: cells.DASH if g.level_ratio is None else f"{100 * (g.level_ratio - 1):+.2f} %"),
         ("paired effect (median of startup medians)", lambda g: cells.effect(g.judgement.effect)),
         ("95 % interval around the mean of startups", lambda g: cells.interval(g.judgement)),
@@ -115,7 +118,7 @@ def startups(summary: Summary) -> Table:
     rows: list[tuple[str, ...]] = []
     for group in summary.groups:
         rows += [_startup_row(summary, group, startup) for startup in sorted(group.judgement.startup_medians)]
-        level = cells.both(group.control.level_ms, group.candidate.level_ms, 6)
+        level = cells.both(group.control.level_ms, group.candidate.level_ms, cells.places(summary.resolution_ms))
         effect = cells.effect(group.judgement.effect)
         pairs = str(group.n_admissible_pairs)
         rows.append((group.id, "median of startups", level, effect, cells.DASH, pairs))
@@ -133,7 +136,7 @@ def _startup_row(summary: Summary, group: Group, startup: int) -> tuple[str, ...
     return (
         group.id,
         str(startup + 1),
-        cells.both(control, candidate, 6),
+        cells.both(control, candidate, cells.places(summary.resolution_ms)),
         effect,
         cells.effect(drift) + mark,
         str(group.judgement.startup_pairs.get(startup, 0)),

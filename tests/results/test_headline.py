@@ -1,0 +1,105 @@
+"""The answer in one sentence: its words, its digits, and what is said beside it."""
+
+from dataclasses import replace
+
+import pytest
+
+from campaigns.judging.statistics import NoiseFloor
+from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
+from campaigns.records import Calibration
+from results.reading.load import HostLoad
+from results.reading.summary import summarise
+from results.reports.headline import headline
+from results.reports.report import render
+from results.store.reader import Reader
+from results.store.writer import Store
+from results.transfer.synthetic import Driver, Script, Trajectory
+
+PLAN = CampaignPlan(
+    name="told",
+    control=Arm("a", (("projection", "columns-32"),)),
+    candidate=Arm("b", (("projection", "columns-128"),)),
+    fixtures=(Fixture("f", "{}", (0,)),),
+    server=ServerPlan("null"),
+    startups=3,
+    pairs=8,
+)
+ONE_US = Calibration(2000, 110_000, 400_000, 100, 5_000, 1_000)
+
+
+def measured(ram, effects, plan=PLAN):
+    """Candidate over control of each startup."""
+    path = ram / "store.sqlite"
+
+    def script(step, attempt):
+        ms = 16.0 * (effects[step.key.startup] if step.role is Role.CANDIDATE else 1.0)
+        return Script(Trajectory(30, 10, 19), ms, client_delay_ns=0)
+
+    with Store.open(path) as store:
+        Driver(store, plan, script, calibration=ONE_US).run()
+    with Reader.open(path) as reader:
+        return summarise(reader, reader.resolve("last")), render(reader, reader.resolve("last"), "md")
+
+
+@pytest.mark.parametrize(
+    ("effects", "told"),
+    [
+        ((0.751, 0.74, 0.762), "24.9 % faster, 95 % between 22 and 28 %, three startups, all 24 pairs exact"),
+        ((1.0301, 1.0302, 1.0300), "3.01 % slower, 95 % between 2.99 and 3.03 %, three startups, all 24 pairs exact"),
+        (
+            (0.9, 1.1, 1.02),
+            "inconclusive (2.0 % slower was measured), 95 % between 22 % faster and 29 % slower, ",
+        ),
+        ((1.0, 1.0, 1.0), "equivalent (0.00 % was measured), 95 % between 0.00 and 0.00 %, three startups"),
+    ],
+)
+def test_the_sentence(ram, effects, told):
+    summary, markdown = measured(ram, effects)
+    assert headline(summary).sentence.startswith(told)
+    assert markdown.splitlines()[0] == "# told: b against a (projection: columns-32 -> columns-128)"
+    assert markdown.splitlines()[2].startswith(f"**{told}")
+
+
+def test_levels_have_the_digits_that_the_client_resolves(ram):
+    _, markdown = measured(ram, (0.75, 0.74, 0.76))
+    assert "| 16.000 / 12.000 |" in markdown and "16.0000" not in markdown
+
+
+def test_what_weakens_the_answer_stands_beside_it(ram):
+    plan = replace(PLAN, candidate=Arm("b", (("projection", "columns-128"), ("selection", "keys"))), startups=2)
+    summary, _ = measured(ram, (0.75, 0.74), plan)
+    group = replace(summary.groups[0], settle_drift={0: 0.3})
+    weak = replace(summary, load=HostLoad(2.0, 9.26, 4), groups=(replace(group, judgement=floored(group)),))
+    told = headline(weak).warnings
+    assert "the arms differ in 2 operators (projection, selection): the effect is of all of them" in told
+    assert "two startups: the evidence is screen" in told
+    assert "the host's load reached 9.3 on 4 CPUs: processes waited for one" in told
+    assert "the control had not settled in 1 of its runs (up to +35 % within one)" in told
+    assert not any("load" in warning for warning in headline(replace(weak, load=HostLoad(2.0, 3.9, 4))).warnings)
+
+
+def floored(group):
+    return replace(group.judgement, floor=NoiseFloor(0.01, "no A/A"))
+
+
+def test_a_control_that_moves_more_than_the_effect_is_told(ram):
+    path = ram / "store.sqlite"
+
+    def script(step, attempt):
+        ms = (16.0, 20.0, 18.0)[step.key.startup] * (0.9 if step.role is Role.CANDIDATE else 1.0)
+        return Script(Trajectory(30, 10, 19), ms)
+
+    with Store.open(path) as store:
+        Driver(store, PLAN, script).run()
+    with Reader.open(path) as reader:
+        told = headline(summarise(reader, reader.resolve("last"))).warnings
+    assert "the control alone differs by 25 % between startups, more than the effect" in told
+
+
+def test_equal_arms_are_called_noise(ram):
+    from campaigns.plan import Mode
+
+    equal = replace(PLAN, mode=Mode.AA, candidate=PLAN.control)
+    summary, markdown = measured(ram, (1.0, 1.001, 0.999), equal)
+    assert any("A/A" in warning for warning in headline(summary).warnings)
+    assert markdown.startswith("# told: a against a\n")
