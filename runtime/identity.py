@@ -6,9 +6,11 @@ Reads files and /proc only. Knows nothing of torch, HTTP or the engine: versions
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+DISTRIBUTION = "dflash2-campaigns"
 PACKAGES = ("kernels", "runtime")
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -24,6 +26,11 @@ _ENVIRONMENT_PREFIXES = (
     "CUBLAS", "CUDA_", "CUDNN", "DNNL_", "GLOO_", "GOMP_", "KMP_", "LD_", "MALLOC_", "MKL_", "NCCL_", "NVIDIA_",
     "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH", "TRITON_",
 )  # fmt: skip
+
+
+def version() -> str:
+    """Of the installed project; raises `importlib.metadata.PackageNotFoundError` where it was never installed."""
+    return importlib.metadata.version(DISTRIBUTION)
 
 
 def _is_source(relative: Path) -> bool:

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import errno
+import importlib.metadata
 import ipaddress
 import os
 import socket
@@ -22,9 +23,14 @@ import uvicorn
 from kernels.command_line import Parser
 from runtime.http.app import Limits, build_app
 from runtime.http.service import Service
+from runtime.identity import DISTRIBUTION, version
 from runtime.workers.client import EngineClient
 
 _GRACE_SECONDS = 2
+_NEVER_INSTALLED = (
+    f"this tree was never installed: there is no distribution {DISTRIBUTION}; "
+    f"make setup, or pip install -e {Path(__file__).resolve().parent.parent}"
+)
 CANNOT_LISTEN = 3  # exit code
 
 
@@ -94,6 +100,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse_options(arguments)
     if not _is_loopback(options.host):
         print(f"warning: listening on {options.host}, reachable from other machines", file=sys.stderr)
+    if not _installed():
+        print(f"error: {_NEVER_INSTALLED}", file=sys.stderr)
+        return 1
     try:
         listener = listen(options.host, options.port)
     except OSError as error:
@@ -108,6 +117,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {server.death}", file=sys.stderr)
         return 1
     return 0
+
+
+def _installed() -> bool:
+    try:
+        version()
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def listen(host: str, port: int) -> socket.socket:

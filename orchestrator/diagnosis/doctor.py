@@ -25,6 +25,7 @@ from orchestrator.hosts.devices import CpuInventory, open_inventory
 from orchestrator.hosts.lease import obstacle
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.places import ROOT
+from orchestrator.preparation import installed
 from orchestrator.scoring.sandbox import Mode, Sandbox
 
 _SLOW_S = 120.0
@@ -69,6 +70,8 @@ def _python(scope: Scope) -> Iterator[Row]:
     else:
         yield Row("Python", Level.OK, found)
     names = {name.lower() for d in metadata.distributions() if (name := d.metadata["Name"])}
+    if not installed.is_installed():
+        yield Row("packages", Level.FAULT, installed.MISSING, installed.REMEDY)
     if "kernels" in names:
         yield Row("packages", Level.FAULT, "the distribution `kernels` shadows ours", "pip uninstall kernels")
     if "pynvml" in names:

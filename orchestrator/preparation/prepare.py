@@ -24,6 +24,7 @@ from orchestrator.hosts.claim import asked_for
 from orchestrator.hosts.devices import CpuInventory, open_inventory
 from orchestrator.places import ROOT
 from orchestrator.preparation import identity, schedules
+from orchestrator.preparation.installed import check_installed
 from orchestrator.preparation.prompts import Checkpoint, budget
 from orchestrator.servers.adapters import open_adapter
 from orchestrator.servers.adapters.attach import AttachedServer
@@ -121,6 +122,8 @@ def _check_here(plan: CampaignPlan) -> None:
         asked_for(inventory.devices(), plan.lease)
     if plan.server.adapter == AttachedServer.name:
         check_listening(plan.server.base_url)
+    if plan.server.adapter == "dflash2":
+        check_installed()
 
 
 def _native(plan: CampaignPlan, build: bool) -> dict[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import importlib.metadata
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
@@ -24,7 +23,8 @@ from runtime.http.errors import ApiError, bad
 from runtime.http.metrics import ServerMetrics
 from runtime.http.openapi import description
 from runtime.http.requests import ModelCard, Order, chat_order, completion_order, tokens_to_count
-from runtime.http.service import DISTRIBUTION, Run, Service
+from runtime.http.service import Run, Service
+from runtime.identity import version
 from runtime.workers.client import EngineBusy, EngineDead, EngineRefused, QueueFull
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -70,7 +70,7 @@ class Routes:
         return Response(self._metrics().render(), headers={"Content-Type": _METRICS_TYPE})
 
     async def openapi(self, request: Request) -> Response:
-        return JSONResponse(description(importlib.metadata.version(DISTRIBUTION)))
+        return JSONResponse(description(version()))
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [_model(self._card())]})

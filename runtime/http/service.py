@@ -6,7 +6,6 @@ Runs one order from the queue to its last piece. Knows no HTTP.
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import os
 import platform
 from collections.abc import AsyncIterator, Mapping
@@ -21,8 +20,6 @@ from runtime.http.requests import ModelCard, Order
 from runtime.text.generation import Step
 from runtime.text.transcript import NO_MARKERS, Markers, Piece, Transcript
 from runtime.workers.client import EngineClient, Job
-
-DISTRIBUTION = "dflash2-campaigns"
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ class Service:
         facts = self.client.facts
         return {
             "server": "dflash2",
-            "version": importlib.metadata.version(DISTRIBUTION),
+            "version": identity.version(),
             "boot_id": identity.boot_id(),
             "processes": self._processes(),
             "source_sha256": hashes.source,
