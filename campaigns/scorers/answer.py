@@ -6,9 +6,14 @@ import re
 
 from campaigns.scorers.equivalence import Equal, equivalent
 from campaigns.scorers.verdict import Answer, Judged, Verdict
+from campaigns.scorers.wording import SCALES, SPACE, flat
 
-# a sign behind a digit, letter or bracket is an operator or a hyphen: "pages 5-10"
-_NUMBER = re.compile(r"(?:(?<![\w)\]}])[-+])?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?|\.\d+)")
+_PLAIN = r"(?:(?:\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+(?!\w))?"
+_MIXED = rf"\d+[ ]+\d+/\d+|(?:\d+{SPACE}*)?\\[dt]?frac(?:\{{-?\d+\}}\{{-?\d+\}}|\d\d)"
+_SIGN = r"(?:(?<![\w)\]}])[-+])?"  # behind a digit, letter or bracket it is an operator or a hyphen: "pages 5-10"
+_ON_ITS_OWN = r"(?<![\^_])(?<![\^_]\{)(?<!\bm)(?<!\b[ckm]m)(?<!\bft)"  # no exponent, no index: "18 cm^2", "18 m2"
+_NUMBER = re.compile(rf"{_SIGN}{_ON_ITS_OWN}(?:{_MIXED}|{_PLAIN}(?:/\d+)?(?:\s+(?:{SCALES})(?![a-zA-Z]))?)")
+_SIGN_AHEAD = re.compile(r"(?<![\w)\]}])-(\\?[$€£])(?=\d)")
 _SPACES = ("\\,", "\\;", "\\:", "\\!")
 _LEADING_SPACE = re.compile(r"(?:\s|\\[,;:!])*")
 _MINUS = str.maketrans("\u2212", "-")
@@ -34,8 +39,8 @@ def final_answer(text: str) -> str | None:
     boxed = [content for start in starts if (content := _trimmed(text[start + 1 : partners[start]]))]
     if boxed:
         return boxed[-1]
-    numbers = _NUMBER.findall(text)
-    return numbers[-1].replace(",", "") if numbers else None
+    numbers = _NUMBER.findall(_SIGN_AHEAD.sub(r"\1-", flat(text)))
+    return re.sub(r"\{,\}|\\?,", "", numbers[-1]) if numbers else None
 
 
 def _trimmed(text: str) -> str:

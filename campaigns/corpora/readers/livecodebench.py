@@ -7,6 +7,7 @@ remains without them, `leetcodedataset` are the generated tests of newfacade's L
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,10 @@ PRELUDE = (
     "".join(f"from {name} import *\n" for name in (*_MODULES, "builtins", "typing"))
     + f"import {', '.join(_MODULES)}\n"
     + "sys.setrecursionlimit(50_000)\nsys.set_int_max_str_digits(50_000)\n"
+)
+# How a problem for programs states what its checker allows: AtCoder's sentence, whose bound is `10^{-6}`.
+_ERROR = re.compile(
+    r"(?:absolute or relative|relative or absolute) error[^.]{0,120}?10\s*\^\s*\{?\s*-\s*(\d+)", re.DOTALL
 )
 # Tuples count as lists. The official runner compares exactly and so refuses 7/6 where 1.16667 is wanted and the
 # problem accepts 1e-5; numbers with a fraction are compared as such problems say.
@@ -95,9 +100,15 @@ def _official(source: Source, index: int) -> TestSet:
     name = _private_name(source, index) if private else "livecodebench-public"
     try:
         function = json.loads(metadata).get("func_name") or ""
-        return TestSet(name, _program(public + private, function))
+        return TestSet(name, _program(public + private, function) | _stated_error(source, index, function))
     except (ValueError, AttributeError, RecursionError) as error:
         raise source.wrong(index, f"metadata or the tests of its method hold no JSON ({error})") from error
+
+
+def _stated_error(source: Source, index: int, function: str) -> dict[str, float]:
+    """The absolute or relative error that a problem for programs allows; nothing where it states none."""
+    found = _ERROR.search(source.records[index]["question_content"])
+    return {"relative_error": 10.0 ** -int(found[1])} if found and not function else {}
 
 
 def _private_name(source: Source, index: int) -> str:

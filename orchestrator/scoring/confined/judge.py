@@ -63,7 +63,7 @@ def _run_stdin(bench: Bench, program: Mapping[str, Any], source: str) -> None:
     """A process for each test; a broken limit ends the set, for the next test would cost as much."""
     for number, test in enumerate(program["tests"]):
         ended = _one_program(bench, json.dumps([program["prelude"], source]), test["input"])
-        bench.report(*_judge_output(ended, test["output"]))
+        bench.report(*_judge_output(ended, test["output"], program.get("relative_error", 0.0)))
         if ended.broke:
             for _ in program["tests"][number + 1 :]:
                 bench.report("not-run")
@@ -79,12 +79,12 @@ def _one_program(bench: Bench, texts: str, given: str) -> Ended:
         return running.watch(min(bench.deadline, time.monotonic() + patience_s), bench.output_bytes)
 
 
-def _judge_output(ended: Ended, wanted: str) -> tuple[str, str]:
+def _judge_output(ended: Ended, wanted: str, relative: float) -> tuple[str, str]:
     if ended.broke:
         return ended.broke, ended.error_tail
     if ended.code:
         return "error", f"exit code {ended.code}: {ended.error_tail[-300:]}"
-    if same_output(ended.output.decode(errors="replace"), wanted):
+    if same_output(ended.output.decode(errors="replace"), wanted, relative):
         return "passed", ""
     return "failed", f"printed {ended.output[:200]!r}"
 
