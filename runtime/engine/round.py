@@ -24,6 +24,7 @@ from runtime.models.target import Target
 from runtime.operators import Operators
 from runtime.speculation import draft, lookup
 from runtime.speculation.acceptance import Proposal, accept
+from runtime.speculation.logprobs import TokenLogprobs, token_logprobs
 from runtime.speculation.sampling import Distribution, SamplingParams, bad_logits, distribution, shortlisted
 
 Context = list[tuple[Tensor, Tensor]]
@@ -74,9 +75,10 @@ class Decoder:
         state.select(1)
         logits = self.target.head(output.hidden[-1:])
         _, tokens = self.accept(generation, logits, None)
+        said = self.logprobs(generation, logits, None, tokens)
         emitted = generation.emit(tokens)
         ended = time.perf_counter_ns()
-        return Prefill(emitted, len(ids), ended - began, ended)
+        return Prefill(emitted, len(ids), ended - began, ended, logprobs=said)
 
     @torch.inference_mode()
     def round(self, generation: Generation, state: RequestState, rows: int) -> RoundRecord:
@@ -90,6 +92,7 @@ class Decoder:
         verified = self.verify(generation, state, proposal)
         clock.mark()
         accepted, tokens = self.accept(generation, verified.logits, proposal)
+        said = self.logprobs(generation, verified.logits, proposal, tokens)
         clock.mark()
         state.select(accepted + 1)
         if generation.drafts:
@@ -104,6 +107,7 @@ class Decoder:
             accepted=accepted,
             token_ids=emitted,
             routes=_routes(hits, _hits(self.operators)),
+            logprobs=said[: len(emitted)],
             **clock.record(),
         )
 
@@ -155,6 +159,19 @@ class Decoder:
             law = distribution(self.vocabulary.whole(logits), params)
             accepted, tokens, _ = _outcome(self._judge(logits, law, proposal, *key))
         return accepted, tokens
+
+    def logprobs(
+        self, generation: Generation, logits: Tensor, proposal: Proposal | None, tokens: list[int]
+    ) -> tuple[TokenLogprobs, ...]:
+        """Of the `tokens` that the rows of `logits` [R, V] gave, if the request asks; before they are emitted."""
+        order = generation.logprobs
+        if order is None:
+            return ()
+        if order.of_sampled_law and generation.gate is not None:
+            logits = self.vocabulary.masked(logits, _allowed(generation.gate, proposal))
+        rows = self.vocabulary.whole(logits)[: len(tokens)]
+        params = generation.sampling if order.of_sampled_law else SamplingParams()
+        return token_logprobs(distribution(rows, params), tokens, order.top)
 
     def _sample(
         self, params: SamplingParams, logits: Tensor, tokens: Tensor, ids: Tensor, q: Tensor, *key: Tensor

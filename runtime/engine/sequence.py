@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from runtime.errors import CapacityError, RequestError
+from runtime.speculation.logprobs import LogprobsOrder, TokenLogprobs
 from runtime.speculation.noise import signed
 from runtime.speculation.sampling import SamplingParams
 
@@ -35,7 +36,8 @@ class TokenGate(Protocol):
 class GenerateRequest:
     """`eos_ids` None means the checkpoint's own, () means none. `max_tokens` None means up to capacity.
 
-    `speculation` is `dflash`, `lookup` (DFlash with n-gram drafts from the request's own history) or `none`.
+    `speculation` is `dflash`, `lookup` (DFlash with n-gram drafts from the request's own history) or `none`. `logprobs`
+    asks for the log-probability of every token and of that many alternatives.
     """
 
     prompt_ids: Sequence[int]
@@ -45,6 +47,7 @@ class GenerateRequest:
     gate: TokenGate | None = None
     cancelled: Callable[[], bool] = lambda: False
     speculation: str = "dflash"
+    logprobs: LogprobsOrder | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Prefill:
     prefill_ns: int
     ended_ns: int
     cached_tokens: int = 0
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ class RoundRecord:
     total_ns: int
     ended_ns: int
     routes: tuple[tuple[str, str, int], ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ class Generation:
         self.tokens = [int(token) for token in request.prompt_ids]
         self.num_prompt_tokens = len(self.tokens)
         self.sampling, self.gate, self.speculation = request.sampling, request.gate, request.speculation
+        self.logprobs = request.logprobs
         room = max_model_len - self.num_prompt_tokens
         self.end = self.num_prompt_tokens + min(room, room if request.max_tokens is None else request.max_tokens)
         self.max_model_len = max_model_len

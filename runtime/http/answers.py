@@ -11,9 +11,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.http.requests import Order
+from runtime.http import logprobs
+from runtime.http.requests import ModelCard, Order
 from runtime.text.generation import Step
-from runtime.text.tools import CallParser
+from runtime.text.tools import joined
 from runtime.text.transcript import Piece
 
 DONE = b"data: [DONE]\n\n"
@@ -79,9 +80,11 @@ class Writer:
     chunk_object = ""
     whole_object = ""
 
-    def __init__(self, order: Order, model: str) -> None:
+    def __init__(self, order: Order, card: ModelCard) -> None:
         self._order = order
-        self._head = {"id": f"{self.id_prefix}{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
+        name = f"{self.id_prefix}{secrets.token_hex(12)}"
+        self._head = {"id": name, "created": int(time.time()), "model": card.name}
+        self._speller = logprobs.TokenSpeller(card.spelling, order.tokens_as_ids)
         self._pieces: list[Piece] = []
 
     def opening(self) -> dict[str, Any] | None:
@@ -89,7 +92,8 @@ class Writer:
         return None
 
     def chunk(self, piece: Piece) -> dict[str, Any]:
-        choice = {"index": 0, **self._channels(piece), "logprobs": None, "finish_reason": self._reason(piece)}
+        said = self._logprobs([piece.step])
+        choice = {"index": 0, **self._channels(piece), "logprobs": said, "finish_reason": self._reason(piece)}
         if self._order.return_token_ids:
             choice["token_ids"] = list(piece.step.token_ids)
             choice |= self._first_ids(piece)
@@ -105,7 +109,8 @@ class Writer:
         self._pieces.append(piece)
 
     def whole(self, progress: Progress) -> dict[str, Any]:
-        choice = {"index": 0, **self._whole_channels(), "logprobs": None, "finish_reason": self._whole_reason()}
+        said = self._logprobs(progress.steps)
+        choice = {"index": 0, **self._whole_channels(), "logprobs": said, "finish_reason": self._whole_reason()}
         if self._order.return_token_ids:
             choice["token_ids"] = [token_id for step in progress.steps for token_id in step.token_ids]
         answer = {**self._head, "object": self.whole_object, "choices": [choice], **self._totals(progress)}
@@ -114,6 +119,12 @@ class Writer:
     def _totals(self, progress: Progress) -> dict[str, Any]:
         details = {"metrics": progress.metrics()} if self._order.return_round_details else {}
         return {"usage": progress.usage(), **details}
+
+    def _logprobs(self, steps: list[Step]) -> dict[str, Any] | None:
+        return None if self._order.generation.logprobs is None else self._spelled_logprobs(steps)
+
+    def _spelled_logprobs(self, steps: list[Step]) -> dict[str, Any]:
+        raise NotImplementedError
 
     def _prompt_ids(self) -> list[int]:
         return list(self._order.generation.prompt_ids)
@@ -141,6 +152,13 @@ class CompletionWriter(Writer):
     id_prefix = "cmpl-"
     chunk_object = whole_object = "text_completion"
 
+    def __init__(self, order: Order, card: ModelCard) -> None:
+        super().__init__(order, card)
+        self._columns = logprobs.Columns(self._speller)
+
+    def _spelled_logprobs(self, steps: list[Step]) -> dict[str, Any]:
+        return logprobs.joined([self._columns.of(step) for step in steps])
+
     def _channels(self, piece: Piece) -> dict[str, Any]:
         return {"text": piece.content}
 
@@ -160,9 +178,13 @@ class ChatWriter(Writer):
     chunk_object = "chat.completion.chunk"
     whole_object = "chat.completion"
 
-    def __init__(self, order: Order, model: str) -> None:
-        super().__init__(order, model)
-        self._calls = CallParser()
+    def __init__(self, order: Order, card: ModelCard) -> None:
+        super().__init__(order, card)
+        self._called = False
+
+    def _spelled_logprobs(self, steps: list[Step]) -> dict[str, Any]:
+        entries = [entry for step in steps for entry in logprobs.chat_entries(step, self._speller)]
+        return {"content": entries, "refusal": None}
 
     def opening(self) -> dict[str, Any]:
         choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
@@ -175,19 +197,17 @@ class ChatWriter(Writer):
             delta["reasoning"] = piece.reasoning
         if piece.content:
             delta["content"] = piece.content
-        calls = self._calls.push(piece.tool_text)
-        if calls:
-            delta["tool_calls"] = calls
+        if piece.calls:
+            self._called = True
+            delta["tool_calls"] = list(piece.calls)
         return {"delta": delta}
 
     def _reason(self, piece: Piece) -> str | None:
-        called = piece.finish_reason == "stop" and self._calls.num_calls > 0
-        return "tool_calls" if called else piece.finish_reason
+        return "tool_calls" if self._called and piece.finish_reason == "stop" else piece.finish_reason
 
     def _whole_channels(self) -> dict[str, Any]:
-        for piece in self._pieces:
-            self._calls.push(piece.tool_text)
-        calls = self._calls.whole()
+        calls = joined(delta for piece in self._pieces for delta in piece.calls)
+        self._called = bool(calls)
         content = "".join(piece.content for piece in self._pieces)
         reasoning = "".join(piece.reasoning for piece in self._pieces)
         message = {"role": "assistant", "content": content or (None if calls else ""), "reasoning": reasoning or None}

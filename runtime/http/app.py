@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
@@ -84,11 +85,11 @@ class Routes:
 
     async def completions(self, request: Request) -> Response:
         order = await _aside(completion_order, await self._body(request), self._card())
-        return await self._answer(request, order, answers.CompletionWriter(order, self._card().name))
+        return await self._answer(request, order, answers.CompletionWriter(order, self._card()))
 
     async def chat_completions(self, request: Request) -> Response:
         order = await _aside(chat_order, await self._body(request), self._card())
-        return await self._answer(request, order, answers.ChatWriter(order, self._card().name))
+        return await self._answer(request, order, answers.ChatWriter(order, self._card()))
 
     async def tokenize(self, request: Request) -> Response:
         card = self._card()
@@ -142,13 +143,16 @@ class Routes:
         return fields.parse_object(bytes(raw))
 
     async def _answer(self, request: Request, order: Order, writer: answers.Writer) -> Response:
-        run = self._service.submit(order)
+        run, warning = self._service.submit(order), _warning(order)
         if order.stream:
-            return StreamingResponse(_stream(run, writer), media_type="text/event-stream", headers=_SSE_HEADERS)
+            headers = _SSE_HEADERS | warning
+            return StreamingResponse(_stream(run, writer), media_type="text/event-stream", headers=headers)
         try:
-            return await _unless_gone(request, _whole(run, writer))
+            response = await _unless_gone(request, _whole(run, writer))
         finally:
             run.close()
+        response.headers.update(warning)
+        return response
 
 
 # Off the event loop: a long text to tokenise and a grammar to compile take seconds, and other streams must go on.
@@ -197,9 +201,18 @@ async def _gone(request: Request) -> None:
         pass
 
 
+def _warning(order: Order) -> dict[str, str]:
+    """Fields that nobody knows were left unread; their names come from outside, so they are spelled as JSON."""
+    if not order.ignored:
+        return {}
+    names = json.dumps(order.ignored)[1:-1].replace('"', "'")
+    return {"Warning": f'299 dflash2 "ignored unknown fields: {names[:1000]}"'}
+
+
 def _model(card: ModelCard) -> dict[str, object]:
     return {
-        "id": card.name, "object": "model", "created": 0, "owned_by": "dflash2", "max_model_len": card.max_model_len,
+        "id": card.name, "object": "model", "created": card.created, "owned_by": "dflash2",
+        "max_model_len": card.max_model_len,
     }  # fmt: skip
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from runtime.http import fields
 from runtime.http.errors import bad
-from runtime.http.grammar import GrammarChecker, ToolOrder, format_grammar, read_tools, tool_grammar
+from runtime.http.form import form_grammar, spacing
+from runtime.http.grammar import GrammarChecker, ToolOrder, read_tools, tool_grammar
 from runtime.text.tokenizer import ChatTemplate, TemplateError
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -30,7 +31,13 @@ def read_chat(body: fields.Body, template: ChatTemplate | None, checker: Grammar
     if template is None:
         raise bad("this model has no chat template; use /v1/completions", "messages")
     messages = _messages(body.get("messages"))
-    settings = fields.mapping(body, "chat_template_kwargs") or {}
+    settings = dict(fields.mapping(body, "chat_template_kwargs") or {})
+    if (effort := fields.text(body, "reasoning_effort")) is not None:
+        if not template.knows("reasoning_effort"):
+            raise bad(
+                f"this model's chat template has no reasoning_effort; {effort!r} would say nothing", "reasoning_effort"
+            )
+        settings.setdefault("reasoning_effort", effort)
     generation_prompt = fields.boolean(body, "add_generation_prompt", True)
     order = read_tools(body)
     prompt = _render(template, messages, list(order.tools) or None, generation_prompt, settings)
@@ -39,11 +46,11 @@ def read_chat(body: fields.Body, template: ChatTemplate | None, checker: Grammar
 
 
 def _grammar(body: fields.Body, order: ToolOrder, checker: GrammarChecker) -> str | None:
-    """A forced call goes before a format: its arguments have a schema of their own."""
-    calls, form = tool_grammar(order), format_grammar(body)
-    if calls is not None:
+    """A forced call goes before a form: its arguments have a schema of their own."""
+    form = form_grammar(body)
+    if (calls := tool_grammar(order, spacing(body))) is not None:
         return checker.check(calls, "tools")
-    return None if form is None else checker.check(form, "response_format")
+    return None if form is None else checker.check(*form)
 
 
 def _render(

@@ -1,7 +1,7 @@
-"""From `response_format` and `tool_choice` to a grammar that the engine follows.
+"""From `tools` and `tool_choice` to a grammar that the engine follows, and the check of every grammar.
 
-Writes llguidance grammars and checks them with the model's vocabulary, so that what cannot be constrained is refused
-before it is queued. Knows no HTTP streams, no torch and no sampling.
+Grammars are checked with the model's vocabulary, so that what cannot be constrained is refused before it is queued.
+Knows no HTTP streams, no torch and no sampling.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher
 
 from runtime.http import fields
 from runtime.http.errors import bad
+from runtime.http.form import HEADER, json_rule
+from runtime.text.spelling import Spelling
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_HEADER = "%llguidance {}\n"
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,11 @@ class ToolOrder:
 class GrammarChecker:
     """Compiles a grammar once and asks for its first tokens, to see whether it can be followed."""
 
-    def __init__(self, model_dir: Path) -> None:
-        self._path = model_dir / "tokenizer.json"
-        self._tokenizer: LLTokenizer | None = None
+    def __init__(self, spelling: Spelling) -> None:
+        self._spelling = spelling
 
     def check(self, grammar: str, param: str) -> str:
-        if self._tokenizer is None:
-            self._tokenizer = LLTokenizer(str(self._path))
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
+        matcher = LLMatcher(self._spelling.tokenizer, grammar, log_level=0)
         matcher.compute_bitmask()  # what compiles may still have no first token: a schema that only refers to itself
         if matcher.is_error():
             reason = matcher.get_error().partition("\n<state>")[0]
@@ -64,38 +61,19 @@ def read_tools(body: fields.Body) -> ToolOrder:
     return ToolOrder(tools, _forced(choice, names), parallel and not isinstance(choice, dict))
 
 
-def tool_grammar(order: ToolOrder) -> str | None:
-    """One call, or several, of the forced tools; None where the model may choose."""
+def tool_grammar(order: ToolOrder, space: Mapping[str, Any]) -> str | None:
+    """One call, or several, of the forced tools; None where the model may choose. `space`: `form.spacing`."""
     if not order.forced:
         return None
     chosen = [tool["function"] for tool in order.tools if tool["function"]["name"] in order.forced]
     heads = [json.dumps(f'{{"name": {json.dumps(function["name"])}, "arguments": ') for function in chosen]
     bodies = "".join(
-        f'body_{index}: {head} args_{index} "}}"\nargs_{index}: %json {json.dumps(_parameters(function))}\n'
+        f'body_{index}: {head} args_{index} "}}"\nargs_{index}: {json_rule(_parameters(function), space)}\n'
         for index, (head, function) in enumerate(zip(heads, chosen, strict=True))
     )
     either = " | ".join(f"body_{index}" for index in range(len(chosen)))
     many = "+" if order.parallel else ""
-    return f'{_HEADER}start: call{many}\ncall: <tool_call> "\\n" body "\\n" </tool_call>\nbody: {either}\n{bodies}'
-
-
-def format_grammar(body: fields.Body) -> str | None:
-    """The grammar of `response_format`, None for text."""
-    form = fields.mapping(body, "response_format")
-    if form is None or form.get("type") == "text":
-        return None
-    if form.get("type") == "json_object":
-        return _json_grammar({"type": "object"})
-    if form.get("type") != "json_schema":
-        raise bad("response_format.type must be text, json_object or json_schema", "response_format")
-    named = form.get("json_schema")
-    if not isinstance(named, dict) or not isinstance(named.get("schema"), dict | bool):
-        raise bad("response_format.json_schema.schema must be a JSON schema", "response_format")
-    return _json_grammar(named["schema"])
-
-
-def _json_grammar(schema: Any) -> str:
-    return f"{_HEADER}start: %json {json.dumps(schema)}\n"
+    return f'{HEADER}start: call{many}\ncall: <tool_call> "\\n" body "\\n" </tool_call>\nbody: {either}\n{bodies}'
 
 
 def _tool(tool: Any, where: str) -> Mapping[str, Any]:

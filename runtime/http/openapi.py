@@ -46,6 +46,17 @@ GENERATION: Schema = {
     "ignore_eos": BOOLEAN,
     "stream": BOOLEAN,
     "stream_options": _object({"include_usage": BOOLEAN}),
+    "min_tokens": {"type": "integer", "minimum": 0},
+    "allowed_token_ids": {**IDS, "minItems": 1},
+    "bad_words": STRINGS,
+    "include_stop_str_in_output": BOOLEAN,
+    "skip_special_tokens": BOOLEAN,
+    "add_special_tokens": BOOLEAN,
+    "truncate_prompt_tokens": {"type": "integer", "minimum": 1},
+    "structured_outputs": {"type": "object"},
+    "response_format": FORMAT,
+    "logprobs_mode": {"enum": ["raw_logprobs", "processed_logprobs"]},
+    "return_tokens_as_token_ids": BOOLEAN,
     "return_token_ids": BOOLEAN,
     "return_round_details": BOOLEAN,
 }
@@ -56,7 +67,9 @@ CHAT: Schema = {
     "max_completion_tokens": _between("integer", 1, 1 << 18),
     "tool_choice": CHOICE,
     "parallel_tool_calls": BOOLEAN,
-    "response_format": FORMAT,
+    "logprobs": BOOLEAN,
+    "top_logprobs": _between("integer", 0, 20),
+    "reasoning_effort": STRING,
 }
 ERROR = _object(
     {
@@ -68,10 +81,11 @@ ERROR = _object(
 )
 ARM = _object({"name": STRING, "schedules": {"type": "object", "additionalProperties": STRING}}, ("name", "schedules"))
 PROMPT = {"oneOf": [STRING, IDS]}
+COMPLETION: Schema = {**GENERATION, "prompt": PROMPT, "logprobs": _between("integer", 0, 20)}
 
 # path, method, summary, body
 _ROUTES: tuple[tuple[str, str, str, Schema | None], ...] = (
-    ("/v1/completions", "post", "Continue a prompt", _object({**GENERATION, "prompt": PROMPT}, ("prompt",))),
+    ("/v1/completions", "post", "Continue a prompt", _object(COMPLETION, ("prompt",))),
     ("/v1/chat/completions", "post", "Answer a conversation", _object(CHAT, ("messages",))),
     ("/v1/models", "get", "The served model", None),
     ("/tokenize", "post", "Text or a conversation to ids", _object({"prompt": STRING, **TEMPLATED})),

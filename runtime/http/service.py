@@ -142,7 +142,7 @@ class Run:
         chat = order.chat
         markers = NO_MARKERS if chat is None else Markers.of(card.tokenizer)
         thinking = chat is not None and chat.thinking
-        self._transcript = Transcript(card.tokenizer, order.stops, markers, thinking)
+        self._transcript = Transcript(card.tokenizer, order.stops, markers, thinking, order.skip_special_tokens)
 
     async def pieces(self) -> AsyncIterator[Piece]:
         async for step in self._job:

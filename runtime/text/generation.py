@@ -6,7 +6,7 @@ The engine's own types stay in the engine's process; these travel through `runti
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -24,34 +24,45 @@ class Sampling:
 class Generation:
     """`max_tokens` counts generated tokens, the end-of-sequence token included.
 
-    `grammar` is llguidance's, None for free text; it begins behind the token `grammar_after`, or at once.
+    `grammar` is llguidance's, None for free text; it begins behind the token `grammar_after`, or at once. `logprobs`
+    counts alternatives per token, None asks for nothing; they are of the model's softmax, or of the law that was
+    sampled from. `eos_ids` cannot come before `min_tokens`. Text of `bad_words` is never completed.
     """
 
     prompt_ids: tuple[int, ...]
     max_tokens: int
     sampling: Sampling
     eos_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
     grammar: str | None = None
     grammar_after: int | None = None
+    allowed_token_ids: tuple[int, ...] | None = None
+    bad_words: tuple[str, ...] = ()
+    logprobs: int | None = None
+    logprobs_of_sampled_law: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Generation:
-        return Generation(
-            prompt_ids=tuple(value["prompt_ids"]),
-            max_tokens=value["max_tokens"],
-            sampling=Sampling(**value["sampling"]),
-            eos_ids=tuple(value["eos_ids"]),
-            grammar=value["grammar"],
-            grammar_after=value["grammar_after"],
-        )
+        lists = {name: tuple(item) for name, item in value.items() if isinstance(item, list)}
+        return Generation(**{**value, **lists, "sampling": Sampling(**value["sampling"])})
+
+
+class TokenLogprobs(NamedTuple):
+    """Log-probability of a token, and (id, log-probability) of the most probable ones, best first."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One emission of the engine: `kind` is prefill, spec or q1. Durations are nanoseconds; `ended_ns` is a stamp."""
+    """One emission of the engine: `kind` is prefill, spec or q1. Durations are nanoseconds; `ended_ns` is a stamp.
+
+    `logprobs`, if asked for, has an entry per token.
+    """
 
     kind: str
     token_ids: tuple[int, ...]
@@ -65,6 +76,7 @@ class Step:
     total_ns: int = 0
     ended_ns: int = 0
     finish_reason: str | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -72,7 +84,8 @@ class Step:
     @staticmethod
     def from_json(value: dict[str, Any]) -> Step:
         known = {field.name: value[field.name] for field in fields(Step)}
-        return Step(**{**known, "token_ids": tuple(value["token_ids"])})
+        logprobs = tuple(TokenLogprobs(logprob, tuple(map(tuple, top))) for logprob, top in value["logprobs"])
+        return Step(**{**known, "token_ids": tuple(value["token_ids"]), "logprobs": logprobs})
 
     def details(self) -> dict[str, Any]:
         """The record of `metrics.rounds`."""

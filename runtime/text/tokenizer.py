@@ -13,6 +13,7 @@ from typing import Any
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 import jinja2.sandbox
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
@@ -47,16 +48,17 @@ class TextTokenizer:
     def token_of(self, token_id: int) -> str | None:
         return self._tokenizer.id_to_token(token_id)  # type: ignore[no-any-return]
 
-    def stream(self) -> Detokenizer:
-        return Detokenizer(self._tokenizer)
+    def stream(self, skip_special_tokens: bool = True) -> Detokenizer:
+        return Detokenizer(self._tokenizer, skip_special_tokens)
 
 
 class Detokenizer:
     """Ids to text piece by piece; a piece ends only where its characters are complete."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
         self._tokenizer = tokenizer
-        self._stream = DecodeStream(skip_special_tokens=True)
+        self._skip = skip_special_tokens
+        self._stream = DecodeStream(skip_special_tokens=skip_special_tokens)
         self._ids: list[int] = []
         self._emitted = 0
 
@@ -71,7 +73,7 @@ class Detokenizer:
 
     def flush(self) -> str:
         """What is left at the end: an unfinished character becomes U+FFFD."""
-        rest: str = self._tokenizer.decode(self._ids, skip_special_tokens=True)[self._emitted :]
+        rest: str = self._tokenizer.decode(self._ids, skip_special_tokens=self._skip)[self._emitted :]
         self._emitted += len(rest)
         return rest
 
@@ -87,6 +89,7 @@ class ChatTemplate:
         environment.globals["raise_exception"] = _raise_template_error
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         self._template = environment.from_string(source)
+        self._names = frozenset(jinja2.meta.find_undeclared_variables(environment.parse(source)))
         self._special_tokens = dict(special_tokens)
 
     @staticmethod
@@ -98,6 +101,10 @@ class ChatTemplate:
         if not isinstance(source, str):
             return None
         return ChatTemplate(source, {name: _content(config.get(name)) for name in ("bos_token", "eos_token")})
+
+    def knows(self, name: str) -> bool:
+        """Whether the template reads a variable of this name."""
+        return name in self._names
 
     def render(
         self,

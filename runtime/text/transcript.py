@@ -6,20 +6,21 @@ searched for them. Knows neither HTTP nor the engine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from runtime.text.generation import Step
 from runtime.text.tokenizer import TextTokenizer
+from runtime.text.tools import CLOSE, OPEN, CallReader, Delta
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What one step adds. `step` is cut behind the token that completes a stop string."""
+    """What one step adds; `calls` are deltas of tool calls. `step` is cut behind the token that completes a stop."""
 
     step: Step
     content: str = ""
     reasoning: str = ""
-    tool_text: tuple[tuple[int, str], ...] = ()
+    calls: tuple[Delta, ...] = ()
     finish_reason: str | None = None
 
 
@@ -34,18 +35,29 @@ class Markers:
 
     @staticmethod
     def of(tokenizer: TextTokenizer) -> Markers:
-        names = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+        names = ("<think>", "</think>", OPEN, CLOSE)
         return Markers(*(tokenizer.id_of(name) for name in names))
 
 
 NO_MARKERS = Markers(None, None, None, None)
 
 
+@dataclass(frozen=True)
+class Stops:
+    """Strings that end an answer; `inclusive`: the one that was found belongs to it."""
+
+    strings: tuple[str, ...] = ()
+    inclusive: bool = False
+
+
+NO_STOPS = Stops()
+
+
 class StopSearch:
     """Finds the first stop string in text that arrives in pieces; keeps back what may still become one."""
 
-    def __init__(self, stops: tuple[str, ...]) -> None:
-        self._stops = stops
+    def __init__(self, stops: Stops) -> None:
+        self._stops, self._inclusive = stops.strings, stops.inclusive
         self._held = ""
         self.found = False
 
@@ -53,10 +65,11 @@ class StopSearch:
         if not self._stops or self.found:
             return "" if self.found else text
         self._held += text
-        starts = [start for stop in self._stops if (start := self._held.find(stop)) >= 0]
-        if starts:
+        places = [(start, len(stop)) for stop in self._stops if (start := self._held.find(stop)) >= 0]
+        if places:
             self.found = True
-            return self._give(min(starts))
+            start, length = min(places)
+            return self._give(start + length * self._inclusive)
         return self._give(len(self._held) - self._longest_open())
 
     def flush(self) -> str:
@@ -72,56 +85,62 @@ class StopSearch:
         return given
 
 
+@dataclass
+class _Said:
+    """A piece while it grows."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: list[Delta] = field(default_factory=list)
+
+
 class Transcript:
     """Turns steps into pieces. `thinking`: the prompt has opened a reasoning block already."""
 
     def __init__(
         self,
         tokenizer: TextTokenizer,
-        stops: tuple[str, ...] = (),
+        stops: Stops = NO_STOPS,
         markers: Markers = NO_MARKERS,
         thinking: bool = False,
+        skip_special_tokens: bool = True,
     ) -> None:
         self._tokenizer = tokenizer
         self._markers = markers
-        self._detokenizer = tokenizer.stream()
+        self._skip = skip_special_tokens
+        self._detokenizer = tokenizer.stream(self._skip)
         self._stop = StopSearch(stops)
         self._channel = "reasoning" if thinking else "content"
-        self._num_calls = 0
+        self._reader = CallReader()
         self.num_tokens = 0
 
     def push(self, step: Step) -> Piece:
-        said: dict[str, str] = {"content": "", "reasoning": ""}
-        calls: dict[int, str] = {}
-        used = 0
+        said, used = _Said(), 0
         for token_id in step.token_ids:
             used += 1
-            self._say(token_id, said, calls)
+            self._say(token_id, said)
             if self._stop.found:
                 break
         last = step.finish_reason is not None or self._stop.found
         if last:
-            self._settle(said, calls)
-            said["content"] += self._stop.flush()
+            self._settle(said, closed=False)
+            said.content += self._stop.flush()
         self.num_tokens += used
         return Piece(
-            step=replace(step, token_ids=step.token_ids[:used]),
-            content=said["content"],
-            reasoning=said["reasoning"],
-            tool_text=tuple(calls.items()),
+            step=replace(step, token_ids=step.token_ids[:used], logprobs=step.logprobs[:used]),
+            content=said.content,
+            reasoning=said.reasoning,
+            calls=tuple(said.calls),
             finish_reason="stop" if self._stop.found else step.finish_reason,
         )
 
-    def _say(self, token_id: int, said: dict[str, str], calls: dict[int, str]) -> None:
+    def _say(self, token_id: int, said: _Said) -> None:
         turn = self._turn(token_id)
         if turn is None:
-            self._put(self._detokenizer.push([token_id]), said, calls)
+            self._put(self._detokenizer.push([token_id]), said)
             return
-        self._settle(said, calls)
+        self._settle(said, closed=token_id == self._markers.tool_end)
         self._channel = turn
-        if turn == "tool":
-            self._num_calls += 1
-            calls[self._num_calls - 1] = ""
 
     def _turn(self, token_id: int) -> str | None:
         """The channel that this token opens, if it is a marker. Reasoning that writes of a call makes none."""
@@ -135,14 +154,19 @@ class Transcript:
             markers.tool_end: "content",
         }.get(token_id)
 
-    def _settle(self, said: dict[str, str], calls: dict[int, str]) -> None:
-        self._put(self._detokenizer.flush(), said, calls)
-        self._detokenizer = self._tokenizer.stream()
-
-    def _put(self, text: str, said: dict[str, str], calls: dict[int, str]) -> None:
+    def _settle(self, said: _Said, closed: bool) -> None:
+        """The channel ends here: unfinished characters are shown, and so is the text of a call that is none."""
+        self._put(self._detokenizer.flush(), said)
+        self._detokenizer = self._tokenizer.stream(self._skip)
         if self._channel == "tool":
-            calls[self._num_calls - 1] = calls.get(self._num_calls - 1, "") + text
+            deltas, shown = self._reader.end(closed)
+            said.calls += deltas
+            said.content += self._stop.push(shown)
+
+    def _put(self, text: str, said: _Said) -> None:
+        if self._channel == "tool":
+            said.calls += self._reader.push(text)
         elif self._channel == "content":
-            said["content"] += self._stop.push(text)
+            said.content += self._stop.push(text)
         else:
-            said["reasoning"] += text
+            said.reasoning += text

@@ -7,6 +7,7 @@ reasoning, the grammar starts behind the token that closes it. Knows no schemas 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,10 @@ import torch
 from llguidance import LLMatcher, LLTokenizer
 from torch import Tensor
 
+from runtime.engine.sequence import TokenGate
 from runtime.errors import RequestError
+from runtime.text.generation import Generation
+from runtime.workers.bans import AllowedTokens, BadWords, MinTokens, Texts, Together
 
 
 class GrammarTokenizer:
@@ -22,12 +26,33 @@ class GrammarTokenizer:
 
     def __init__(self, model_dir: Path, vocab_size: int, eos_ids: Sequence[int]) -> None:
         self._path, self.vocab_size, self.eos_ids = model_dir / "tokenizer.json", vocab_size, tuple(eos_ids)
-        self._made: LLTokenizer | None = None
+
+    @cached_property
+    def _tokenizer(self) -> LLTokenizer:
+        return LLTokenizer(str(self._path), n_vocab=self.vocab_size, eos_token=list(self.eos_ids))
+
+    @cached_property
+    def texts(self) -> Texts:
+        """What each token adds to the answer's text; special ones add none."""
+        made = self._tokenizer
+        return Texts([b"" if made.is_special_token(i) else made.decode_bytes([i]) for i in range(self.vocab_size)])
 
     def matcher(self, grammar: str) -> LLMatcher:
-        if self._made is None:
-            self._made = LLTokenizer(str(self._path), n_vocab=self.vocab_size, eos_token=list(self.eos_ids))
-        return LLMatcher(self._made, grammar, log_level=0)
+        return LLMatcher(self._tokenizer, grammar, log_level=0)
+
+
+def gate_of(order: Generation, tokenizer: GrammarTokenizer) -> TokenGate | None:
+    """Everything that `order` says of which tokens may come, None where any may."""
+    gates: list[TokenGate] = []
+    if order.grammar is not None:
+        gates.append(GrammarGate(tokenizer, order.grammar, order.grammar_after))
+    if order.allowed_token_ids is not None:
+        gates.append(AllowedTokens(order.allowed_token_ids, tokenizer.vocab_size))
+    if order.bad_words:
+        gates.append(BadWords(order.bad_words, tokenizer.texts))
+    if order.min_tokens:
+        gates.append(MinTokens(order.min_tokens, order.eos_ids, tokenizer.vocab_size))
+    return Together(gates) if len(gates) > 1 else gates[0] if gates else None
 
 
 class GrammarGate:

@@ -166,9 +166,9 @@ class Worker:
             raise RankMismatch(f"ranks sampled different tokens; this one has {list(token_ids)}")
 
     def _gate(self, order: Generation) -> Any:
-        from runtime.workers.gate import GrammarGate
+        from runtime.workers.gate import gate_of
 
-        return None if order.grammar is None else GrammarGate(self._grammars, order.grammar, order.grammar_after)
+        return gate_of(order, self._grammars)
 
     def _cancelled(self, job: int) -> bool:
         """Between rounds: answer what has arrived meanwhile; true when the order was taken back."""
@@ -194,8 +194,10 @@ class Worker:
 
 def engine_request(order: Generation, cancelled: Callable[[], bool], gate: Any) -> Any:
     from runtime.engine.sequence import GenerateRequest
+    from runtime.speculation.logprobs import LogprobsOrder
     from runtime.speculation.sampling import SamplingParams
 
+    asked = None if order.logprobs is None else LogprobsOrder(order.logprobs, order.logprobs_of_sampled_law)
     return GenerateRequest(
         prompt_ids=order.prompt_ids,
         sampling=SamplingParams(**asdict(order.sampling)),
@@ -203,16 +205,17 @@ def engine_request(order: Generation, cancelled: Callable[[], bool], gate: Any) 
         eos_ids=order.eos_ids,
         gate=gate,
         cancelled=cancelled,
+        logprobs=asked,
     )
 
 
 def as_step(event: Any, finish_reason: str | None) -> Step:
     """A step of an engine's `Prefill` or `RoundRecord`."""
+    said = {"logprobs": event.logprobs, "finish_reason": finish_reason}
     if not hasattr(event, "rows"):
-        ids = tuple(event.token_ids)
-        return Step("prefill", ids, total_ns=event.prefill_ns, ended_ns=event.ended_ns, finish_reason=finish_reason)
-    names = {field.name for field in fields(Step)} - {"finish_reason"}
-    return Step(**{name: getattr(event, name) for name in names}, finish_reason=finish_reason)
+        return Step("prefill", tuple(event.token_ids), total_ns=event.prefill_ns, ended_ns=event.ended_ns, **said)
+    names = {field.name for field in fields(Step)} - said.keys()
+    return Step(**{name: getattr(event, name) for name in names}, **said)
 
 
 def _finish_reason(order: Generation, token_ids: Sequence[int], num_tokens: int) -> str | None:

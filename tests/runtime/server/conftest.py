@@ -27,6 +27,7 @@ READY_SECONDS = 120
 class Reply:
     status: int
     body: bytes
+    headers: http.client.HTTPMessage
 
     @property
     def json(self) -> Any:
@@ -62,7 +63,7 @@ class LiveServer:
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request(method, path, raw, headers)
             response = connection.getresponse()
-            return Reply(response.status, response.read())
+            return Reply(response.status, response.read(), response.headers)
 
     def stream(self, path: str, **body: Any) -> Stream:
         found = Stream()

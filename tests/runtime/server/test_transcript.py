@@ -7,8 +7,8 @@ import pytest
 
 from runtime.text.generation import Step
 from runtime.text.tokenizer import TextTokenizer
-from runtime.text.tools import CallParser
-from runtime.text.transcript import Markers, Piece, StopSearch, Transcript
+from runtime.text.tools import CallReader, joined
+from runtime.text.transcript import Markers, Piece, Stops, StopSearch, Transcript
 
 CHECKPOINT = Path(__file__).resolve().parents[3] / "runtime/checkpoints/nano"
 
@@ -23,7 +23,7 @@ def pieces(
 ) -> list[Piece]:
     """`text` as a model would have said it, `width` tokens a round."""
     ids = tokenizer.encode(text)
-    transcript = Transcript(tokenizer, stops, Markers.of(tokenizer), thinking)
+    transcript = Transcript(tokenizer, Stops(stops), Markers.of(tokenizer), thinking)
     found = []
     for first in range(0, len(ids), width):
         reason = "stop" if first + width >= len(ids) else None
@@ -53,11 +53,8 @@ def test_channels(tokenizer: TextTokenizer, width: int) -> None:
     said = pieces(tokenizer, f"I may write <tool_call> here.</think>Well.{call}{call}", width, thinking=True)
     assert "".join(piece.reasoning for piece in said) == "I may write <tool_call> here."
     assert "".join(piece.content for piece in said) == "Well."
-    parser = CallParser()
-    deltas = [delta for piece in said for delta in parser.push(piece.tool_text)]
-    assert [(c["function"]["name"], c["function"]["arguments"]) for c in parser.whole()] == [
-        ("f", '{"a": [1, "}"]}')
-    ] * 2
+    deltas = [delta for piece in said for delta in piece.calls]
+    assert calls_of(said) == [("f", '{"a": [1, "}"]}')] * 2
     streamed = {0: "", 1: ""}
     for delta in deltas:
         streamed[delta["index"]] += delta["function"]["arguments"]
@@ -65,31 +62,81 @@ def test_channels(tokenizer: TextTokenizer, width: int) -> None:
     assert [delta["index"] for delta in deltas if "id" in delta] == [0, 1]
 
 
+def calls_of(said: list[Piece]) -> list[tuple[str, str]]:
+    whole = joined(delta for piece in said for delta in piece.calls)
+    return [(call["function"]["name"], call["function"]["arguments"]) for call in whole]
+
+
+OTHER_SPELLINGS = {
+    "arguments-first": '{"arguments": {"a": 1}, "name": "f"}',
+    "parameters": '{"name": "f", "parameters": {"a": 1}}',
+    "parameters-first": '{"parameters": {"a": 1}, "name": "f"}',
+    "id-in-front": '{"id": "7", "name": "f", "arguments": {"a": 1}}',
+    "arguments-in-a-string": '{"name": "f", "arguments": "{\\"a\\": 1}"}',
+    "more-behind": '{"name": "f", "arguments": {"a": 1}, "id": "7"}',
+}
+
+
+@pytest.mark.parametrize("width", [1, 3, 40])
+@pytest.mark.parametrize("spelling", OTHER_SPELLINGS)
+def test_calls_in_other_spellings_are_calls(tokenizer: TextTokenizer, spelling: str, width: int) -> None:
+    said = pieces(tokenizer, f"Well.<tool_call>\n{OTHER_SPELLINGS[spelling]}\n</tool_call> Done.", width)
+    assert calls_of(said) == [("f", '{"a": 1}')]
+    assert "".join(piece.content for piece in said) == "Well. Done."
+
+
 UNREADABLE = [f'{{"name": "{name}", "arguments": {{}}}}' for name in (r"\q", "a\nb", r"\ud800")]
+NO_CALLS = ("", "{}", '{"name": "f"}', '{"name": "", "arguments": {}}', '{"name": "f", "arguments": [1]}', "[" * 5000)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"name": "f"}', '{"arguments": {}}', "words", *UNREADABLE])
-def test_what_is_no_call_makes_none(text: str) -> None:
-    parser = CallParser()
-    assert parser.push([(0, text)]) == [] and parser.whole() == [] and parser.num_calls == 0
+@pytest.mark.parametrize("closing", ["</tool_call>", ""])
+@pytest.mark.parametrize("width", [1, 7])
+@pytest.mark.parametrize("text", [*NO_CALLS, '{"arguments": {}}', '{"name": "f", "argu', "words", *UNREADABLE])
+def test_what_is_no_call_is_shown(tokenizer: TextTokenizer, text: str, width: int, closing: str) -> None:
+    said = pieces(tokenizer, f"<tool_call>{text}{closing}", width)
+    assert calls_of(said) == []
+    assert "".join(piece.content for piece in said) == f"<tool_call>{text}{closing}"
+
+
+def test_calls_are_numbered_without_those_that_are_none(tokenizer: TextTokenizer) -> None:
+    calls = ["no", '{"name": "f", "arguments": {}}', '{"arguments": {}, "name": "g"}']
+    said = pieces(tokenizer, "".join(f"<tool_call>{call}</tool_call>" for call in calls), 3)
+    assert [delta["index"] for piece in said for delta in piece.calls if "id" in delta] == [0, 1]
+    assert [name for name, _ in calls_of(said)] == ["f", "g"]
 
 
 def test_arguments_that_nest_beyond_what_is_read_are_handed_on_as_they_are() -> None:
-    parser, deep = CallParser(), "[" * 5000
-    parser.push([(0, '{"name": "f", "arguments": ' + deep)])
-    assert parser.whole()[0]["function"]["arguments"] == deep
+    reader, deep = CallReader(), '{"a": ' + "[" * 5000
+    deltas = reader.push('{"name": "f", "arguments": ' + deep)
+    assert joined(deltas)[0]["function"]["arguments"] == deep and reader.end(closed=False) == ([], "")
+
+
+def test_half_characters_in_arguments_that_had_to_be_written_anew() -> None:
+    deltas, shown = end_of(r'{"arguments": {"a": "\ud800"}, "name": "f"}')
+    assert shown == "" and joined(deltas)[0]["function"]["arguments"] == r'{"a": "\ud800"}'
+
+
+def end_of(text: str) -> tuple[list[dict[str, object]], str]:
+    reader = CallReader()
+    assert reader.push(text) == []
+    return reader.end(closed=True)
+
+
+def test_a_stop_string_belongs_to_the_answer_where_it_is_asked_for() -> None:
+    search = StopSearch(Stops(("two STOP", "STOP"), inclusive=True))
+    assert search.push("one two ST") + search.push("OP three") == "one two STOP" and search.found
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
 def test_a_stop_string_is_found_across_pieces(cut: int) -> None:
     text = "one two STOP three"
-    search = StopSearch(("STOP", "two STOPS"))
+    search = StopSearch(Stops(("STOP", "two STOPS")))
     given = search.push(text[:cut]) + search.push(text[cut:]) + search.flush()
     assert given == "one two " and search.found
 
 
 def test_text_is_held_back_no_longer_than_needed() -> None:
-    search = StopSearch(("aab",))
+    search = StopSearch(Stops(("aab",)))
     assert [search.push(letter) for letter in "aaac"] == ["", "", "a", "aac"]
     assert not search.found
 
