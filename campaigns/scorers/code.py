@@ -6,19 +6,14 @@ negative codes are truthy in Python, and taking them for passes was a real defec
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from campaigns.corpora.case import Case, TestSet
 from campaigns.scorers.execution import Executor, Job, Limits, Outcome
+from campaigns.scorers.extraction import extract_code
 from campaigns.scorers.verdict import Answer, Judged, Verdict
 
-# indentation, fence, language, content
-_FENCE = re.compile(
-    r"^([ \t]*)(`{3,}+|~{3,}+)[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\2[ \t]*\r?$|\Z)", re.MULTILINE | re.DOTALL
-)
-_PYTHON = ("python", "py", "python3", "py3")
 # LiveCodeBench's own codes: wrong answer, time limit, run-time error; 1 is a pass
 _CODES = {"passed": 1, "failed": -2, "timeout": -3}
 _RUN_TIME_ERROR = -4
@@ -36,11 +31,11 @@ def _score_set(case: Case, tests: TestSet, answer: Answer, run: Executor) -> Ver
         return Verdict(scorer, Judged.INELIGIBLE, {"reason": tests.ineligible})
     if answer.capped:
         return Verdict(scorer, Judged.CAPPED)
-    source = extract_code(answer.final_text, _entry_names(tests))
-    if not source.strip():
-        return Verdict(scorer, Judged.FAILED, {"reason": "the final answer holds no code"})
+    code = extract_code(answer.final_text, _entry_names(tests), reads_stdin=tests.program.get("kind") == "stdin")
+    if not code.source.strip():
+        return Verdict(scorer, Judged.FAILED, {"reason": f"no code to run: {code.reason}"})
     limits = Limits.of(case.limits)
-    outcome = run(Job(tests.program, _whole(tests, source), limits))
+    outcome = run(Job(tests.program, _whole(tests, code.source), limits))
     return Verdict(scorer, _judge(outcome), _details(outcome, limits))
 
 
@@ -69,28 +64,6 @@ def _details(outcome: Outcome, limits: Limits) -> dict[str, Any]:
         "limits": limits.to_json(),
         "sandbox": outcome.mode,
     }
-
-
-def extract_code(text: str, names: Iterable[str] = ()) -> str:
-    """The last fenced block: of those that define one of `names`, else of those marked as Python, else of all.
-
-    Blocks of other languages are none, and a text without any block is code itself.
-    """
-    blocks = [(match[3].lower(), _outdented(match[4], match[1])) for match in _FENCE.finditer(text)]
-    marked = [block for language, block in blocks if language in _PYTHON]
-    usable = [block for language, block in blocks if language in ("", *_PYTHON)]
-    defining = [block for block in usable if any(_defines(block, name) for name in names)]
-    chosen = defining or marked or usable
-    return chosen[-1] if chosen else text
-
-
-def _outdented(block: str, indentation: str) -> str:
-    """A block inside a list is indented with its fence."""
-    return re.sub(rf"^[ \t]{{1,{len(indentation)}}}", "", block, flags=re.MULTILINE) if indentation else block
-
-
-def _defines(block: str, name: str) -> bool:
-    return re.search(rf"^[ \t]*(?:def|class)[ \t]+{re.escape(name)}\b", block, re.MULTILINE) is not None
 
 
 def _entry_names(tests: TestSet) -> list[str]:

@@ -11,9 +11,10 @@ from campaigns.corpora.case import Case, TestSet
 from campaigns.corpora.embedded import embedded
 from campaigns.scorers import scoring
 from campaigns.scorers.answer import final_answer
-from campaigns.scorers.code import codes, extract_code, score_code, strictly_positive
+from campaigns.scorers.code import codes, score_code, strictly_positive
 from campaigns.scorers.equivalence import Equal, equivalent
 from campaigns.scorers.execution import Job, Limits, Outcome, TestResult
+from campaigns.scorers.extraction import extract_code
 from campaigns.scorers.structured import score_structured
 from campaigns.scorers.verdict import Answer, Judged, Verdict
 
@@ -262,7 +263,7 @@ def test_sets_are_denominators_of_their_own_and_ineligible_ones_are_counted() ->
     ],
 )
 def test_code_is_taken_from_its_block(text: str, code: str) -> None:
-    assert extract_code(text, ["f"]) == code
+    assert extract_code(text, ["f"]).source == code
 
 
 @pytest.mark.parametrize(
