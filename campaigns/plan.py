@@ -173,7 +173,7 @@ class LeasePlan:
 @dataclass(frozen=True)
 class ClientPlan:
     timeout_s: float = 300.0  # the longest silence on the stream
-    keep_alive: bool = True
+    keep_alive: bool = False  # else every request has a fresh connection, opened before its clock starts
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from campaigns.plan import CampaignPlan
 
-METHODOLOGY_VERSION = 2  # raised whenever a number could come out differently from the same rows
+METHODOLOGY_VERSION = 3  # raised whenever a number could come out differently from the same rows
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ def fingerprint(plan: CampaignPlan, build: Build, host: Host) -> dict[str, str]:
         "order": plan.order,
         "startup_mode": plan.startup_mode,
         "warmups": plan.warmups,
+        "keep_alive": plan.client.keep_alive,
     }
     return {name: value if isinstance(value, str) else canonical_json(value) for name, value in sorted(parts.items())}
 

@@ -6,21 +6,28 @@ not a round. Rounds are never rescaled and a missing quantity is None, never 0.
 
 from __future__ import annotations
 
-from campaigns.records import Request
+from campaigns.records import Reason, Request
 
 _MS = 1e-6
 
 
 def ttft_ms(request: Request) -> float | None:
     """Time to first token: the first content of any channel (text, reasoning, tool call) after sending."""
-    return None if request.first_content_ns is None else (request.first_content_ns - request.send_ns) * _MS
+    if request.first_content_ns is None or not _first_seen(request):
+        return None
+    return (request.first_content_ns - request.send_ns) * _MS
 
 
 def client_decode_ns(request: Request) -> int | None:
     """tR − t0: ends with the last content, not with the trailing usage chunk."""
-    if request.first_content_ns is None or request.last_content_ns is None:
+    if request.first_content_ns is None or request.last_content_ns is None or not _first_seen(request):
         return None
     return request.last_content_ns - request.first_content_ns
+
+
+def _first_seen(request: Request) -> bool:
+    """A first chunk that arrived together with later ones was held back somewhere: nobody saw when it was made."""
+    return Reason.FIRST_CHUNK_COALESCED not in request.reasons
 
 
 def round_ms(request: Request, *, engine: bool) -> float | None:
@@ -30,11 +37,20 @@ def round_ms(request: Request, *, engine: bool) -> float | None:
 
 
 def decode_tokens_per_s(request: Request, *, engine: bool) -> float | None:
-    """(e1+…+eR) / decode time: a bundled first chunk must not inflate it."""
+    """Decoded tokens over the time of their decoding."""
     decode_ns = request.engine_decode_ns if engine else client_decode_ns(request)
-    if not decode_ns or request.completion_tokens is None or request.first_tokens is None:
-        return None
-    return (request.completion_tokens - request.first_tokens) / (decode_ns * 1e-9)
+    tokens = decoded_tokens(request, engine=engine)
+    return tokens / (decode_ns * 1e-9) if decode_ns and tokens is not None else None
+
+
+def decoded_tokens(request: Request, *, engine: bool) -> int | None:
+    """e1+…+eR: the tokens that the decode time of the named source made.
+
+    An engine's begins behind the prefill, which makes one token; the client's behind the first chunk, whatever that
+    bundles. None where the server does not say how many those are.
+    """
+    first = 1 if engine else request.first_tokens
+    return None if request.completion_tokens is None or first is None else request.completion_tokens - first
 
 
 def tpot_ms(request: Request) -> float | None:

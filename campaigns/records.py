@@ -47,10 +47,14 @@ class Reason(StrEnum):
     IDS_UNAVAILABLE = "ids-unavailable"
     HASH_INCOMPLETE = "hash-incomplete"
     CAPPED = "capped"
+    CLIENT_STAMPS = "client-stamps"  # the kernel did not say when the chunks arrived: the client's process did
+    # excludes where the server has no clock of its own: then no time of the request is known
+    FIRST_CHUNK_COALESCED = "first-chunk-coalesced"
     # pairs
     ARM_NOT_DISTINCT = "arm-not-distinct"
     BELOW_REQUIRED_EXACTNESS = "below-required-exactness"
     PARTNER_EXCLUDED = "partner-excluded"
+    FIRST_CHUNKS_DIFFER = "first-chunks-differ"  # a flag: the effect is per decoded token, which is what they share
     # hardware and operator
     THROTTLE = "throttle"
     FOREIGN_PROCESS = "foreign-process"
@@ -65,6 +69,27 @@ class Reason(StrEnum):
     LEASE_FAILED = "lease-failed"
     SURVIVORS = "survivors"
     INTERRUPTED = "interrupted"
+
+
+# What is said of a request or a pair that counts all the same.
+FLAGS = frozenset(
+    {
+        Reason.CLIENT_ROUNDS_UNUSABLE,
+        Reason.IDS_UNAVAILABLE,
+        Reason.HASH_INCOMPLETE,
+        Reason.CAPPED,
+        Reason.CLIENT_STAMPS,
+        Reason.FIRST_CHUNKS_DIFFER,
+        Reason.CLOCK_MISMATCH,
+    }
+)
+
+
+class Stamp(StrEnum):
+    """Whose clock says when a chunk arrived: the kernel that received it, or the client's process once it ran."""
+
+    KERNEL = "kernel"
+    CLIENT = "client"
 
 
 class CampaignStatus(StrEnum):
@@ -166,6 +191,7 @@ class Round:
     drafted: int | None = None
     accepted: int | None = None
     emitted: int | None = None
+    wake_ns: int | None = None  # from the chunk's arrival until the client's process had it
 
 
 @dataclass(frozen=True)
@@ -215,6 +241,10 @@ class Request:
     min_sm_clock_mhz: int | None = None
     median_sm_clock_mhz: int | None = None
     throttle_bits: int | None = None
+    first_characters: int | None = None  # of the first content chunk, in any channel
+    stamp: Stamp | None = None  # whose clock told the chunks; None where only the client's was asked
+    first_wake_ns: int | None = None  # from the first content's arrival until the client's process had it
+    last_wake_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -225,8 +255,8 @@ class Pair:
     exactness: Exactness
     divergence_index: int | None  # first token at which the arms differ
     divergence_ids: tuple[int | None, int | None] | None  # (control, candidate) there
-    delta_log: float | None  # ln(candidate/control) of the decode time: the request-average round times its count
-    delta_ns: float | None
+    delta_log: float | None  # ln(candidate/control) of the time per decoded token; see judging.compare.effect
+    delta_ns: float | None  # candidate - control of the request-average round
     admissible: bool
     reasons: tuple[Reason, ...]
 

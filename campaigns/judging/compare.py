@@ -11,22 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from campaigns.provenance import METHODOLOGY_VERSION
-from campaigns.quantities import round_ms
-from campaigns.records import Exactness, Pair, Reason, Request
+from campaigns.quantities import client_decode_ns, decoded_tokens, round_ms
+from campaigns.records import FLAGS, Exactness, Pair, Reason, Request
 
 _CLOCK_TOLERANCE = 0.01  # a larger difference of the median SM clock inside a pair is flagged
 _NS = 1e6
-
-# Flags of a request that do not exclude it.
-FLAGS = frozenset(
-    {
-        Reason.CLIENT_ROUNDS_UNUSABLE,
-        Reason.IDS_UNAVAILABLE,
-        Reason.HASH_INCOMPLETE,
-        Reason.CAPPED,
-        Reason.CLOCK_MISMATCH,
-    }
-)
 
 
 def compare(control: Request, candidate: Request, required: int, methodology: int = METHODOLOGY_VERSION) -> Pair:
@@ -81,17 +70,48 @@ def divergence(
 
 
 def effect(control: Request, candidate: Request, methodology: int) -> tuple[float | None, float | None]:
-    """ln(candidate/control) of the decode time, and the difference in ns of the request-average round.
+    """ln(candidate/control) of the time per decoded token, and the difference in ns of the request-average round.
 
-    By one source for both. Arms that take equally many rounds differ by their rounds alone; where they do not, as with
-    another drafter, a time per round would call the one slower that does more in each. Version 1 did.
+    By one source for both. Tokens that the first chunk holds are in neither number, so that a first chunk that bundles
+    those of several rounds makes nobody faster. Version 2 compared decode times, version 1 request-average rounds.
     """
     engine = control.engine_decode_ns is not None and candidate.engine_decode_ns is not None
     before, after = round_ms(control, engine=engine), round_ms(candidate, engine=engine)
+    delta_ns = (after - before) * _NS if before and after else None
+    if methodology > 2:
+        return _per_token(control, candidate, engine), delta_ns
     if not before or not after or not control.n_rounds or not candidate.n_rounds:
         return None, None
     more_rounds = candidate.n_rounds / control.n_rounds if methodology > 1 else 1.0
-    return math.log(after / before) + math.log(more_rounds), (after - before) * _NS
+    return math.log(after / before) + math.log(more_rounds), delta_ns
+
+
+def _per_token(control: Request, candidate: Request, engine: bool) -> float | None:
+    before, after = (r.engine_decode_ns if engine else client_decode_ns(r) for r in (control, candidate))
+    tokens = _decoded(control, candidate, engine)
+    if tokens is None or not before or not after or min(tokens) < 1:
+        return None
+    return math.log(after / before) - math.log(tokens[1] / tokens[0])
+
+
+def _decoded(control: Request, candidate: Request, engine: bool) -> tuple[int, int] | None:
+    """Decoded tokens of both arms. Without ids they are equal where the answers and the first chunks are as long."""
+    one, other = decoded_tokens(control, engine=engine), decoded_tokens(candidate, engine=engine)
+    if one is not None and other is not None:
+        return one, other
+    if control.first_tokens is None and candidate.first_tokens is None and _same_length(control, candidate):
+        return 1, 1
+    return None
+
+
+def _same_length(one: Request, other: Request) -> bool:
+    lengths = [(request.completion_tokens, request.first_characters) for request in (one, other)]
+    return lengths[0] == lengths[1] and None not in lengths[0]
+
+
+def _first_chunks_differ(one: Request, other: Request) -> bool:
+    first = [(request.first_tokens, request.first_characters) for request in (one, other)]
+    return any(a != b for a, b in zip(*first, strict=True) if a is not None and b is not None)
 
 
 def ids_complete(request: Request) -> bool:
@@ -168,6 +188,8 @@ def _reasons(control: Request, candidate: Request, level: Exactness, required: E
         reasons.append(Reason.IDS_UNAVAILABLE)
     elif not all(ids_complete(request) for request in requests):
         reasons.append(Reason.HASH_INCOMPLETE)
+    if _first_chunks_differ(control, candidate):
+        reasons.append(Reason.FIRST_CHUNKS_DIFFER)
     if _clocks_differ(control.median_sm_clock_mhz, candidate.median_sm_clock_mhz):
         reasons.append(Reason.CLOCK_MISMATCH)
     return tuple(dict.fromkeys(reasons))

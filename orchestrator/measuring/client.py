@@ -17,17 +17,25 @@ import sys
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from campaigns.errors import UsageError
+from orchestrator.measuring.connection import Peer
 from orchestrator.measuring.exchange import Event, Exchange, Recording, parse
+from orchestrator.places import ROOT
 
 __all__ = ["Call", "Client", "Event", "Exchange", "Recording", "parse"]
 
-_RECORDER = Path(__file__).with_name("recorder.py")
+# With -I -S nothing but the standard library is on the path: the package is put there, and no site is read.
+_RECORDER = """
+import sys
+sys.path.append(sys.argv[3])
+from orchestrator.measuring.recorder import main
+main(int(sys.argv[1]), sys.argv[2])
+"""
 _END_WAIT_S = 5.0
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
@@ -38,18 +46,18 @@ class Call:
     path: str
     body: bytes
     timeout_s: float
-    keep_alive: bool = True
+    keep_alive: bool = False  # else a fresh connection, opened before the request's clock starts
     headers: tuple[tuple[str, str], ...] = ()
 
     @property
-    def peer(self) -> tuple[str, int]:
+    def peer(self) -> Peer:
         parts = urlsplit(self.base_url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise UsageError(f"base URL {self.base_url!r}: the client measures http://HOST:PORT and nothing in between")
-        return parts.hostname, parts.port or 80
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise UsageError(f"base URL {self.base_url!r}: write http://HOST:PORT or https://HOST:PORT")
+        return parts.hostname, parts.port or _PORTS[parts.scheme], parts.scheme == "https"
 
     def head(self) -> bytes:
-        host, port = self.peer
+        host, port, _ = self.peer
         fields = [
             ("Host", f"{host}:{port}"),
             ("User-Agent", "dflash2-campaigns"),
@@ -99,6 +107,8 @@ class Client:
             message=report["message"],
             listening=report["listening"],
             stamps=tuple(report["stamps"]),
+            kernel=tuple(report["kernel"]),
+            clocks=tuple((monotonic_ns, real_ns) for monotonic_ns, real_ns in report["clocks"]),
             sizes=tuple(report["sizes"]),
             received=received,
         )
@@ -113,7 +123,7 @@ class Client:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._request_fd = os.memfd_create("request")
-        command = [sys.executable, "-I", "-S", _RECORDER, self._request_fd, ",".join(map(str, self._cpus))]
+        command = [sys.executable, "-I", "-S", "-c", _RECORDER, self._request_fd, ",".join(map(str, self._cpus)), ROOT]
         self._child = subprocess.Popen(
             [str(word) for word in command],
             stdin=subprocess.PIPE,
@@ -126,10 +136,11 @@ class Client:
         child = self._child or self._start()
         assert child.stdin is not None and child.stdout is not None
         request = call.head() + call.body
-        host, port = call.peer
+        host, port, tls = call.peer
         order = {
             "host": host,
             "port": port,
+            "tls": tls,
             "timeout_s": call.timeout_s,
             "keep_alive": call.keep_alive,
             "size_bytes": len(request),

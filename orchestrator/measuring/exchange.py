@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import h11
 
-from campaigns.records import Reason
+from campaigns.records import Reason, Stamp
+from orchestrator.measuring.arrivals import Arrivals, arrivals
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _QUOTED_CHARS = 300
@@ -29,18 +30,21 @@ class Recording:
     outcome: str  # complete | closed | reset | stall | refused | framing
     message: str
     listening: bool  # whether the server still accepted connections after a lost response
-    stamps: tuple[int, ...]  # one per recv
+    stamps: tuple[int, ...]  # one per recv: when the process had it
+    kernel: tuple[int, ...]  # one per recv: CLOCK_REALTIME of its arrival, 0 where the kernel did not say
+    clocks: tuple[tuple[int, int], ...]  # (CLOCK_MONOTONIC, CLOCK_REALTIME) before and after the request
     sizes: tuple[int, ...]  # bytes per recv
     received: bytes
 
 
 @dataclass(frozen=True)
 class Event:
-    """`at_ns` is the recv that completed it; events of one recv share it."""
+    """`at_ns` is the arrival of the recv that completed it; events of one recv share it."""
 
     at_ns: int
     data: str
     kind: str = "message"  # the `event:` field
+    wake_ns: int = 0  # from the arrival until the client's process had it; 0 where it is told by the client's stamp
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class Exchange:
     events: tuple[Event, ...]
     failure: Reason | None
     message: str
+    stamp: Stamp = Stamp.CLIENT  # whose clock the events are told by
 
 
 class EventDecoder:
@@ -113,27 +118,28 @@ class _Answer:
         self.complete = False
         self.decoder = EventDecoder()
 
-    def take(self, event: h11.Event | type, at_ns: int) -> None:
+    def take(self, event: h11.Event | type, at_ns: int, wake_ns: int) -> None:
         if isinstance(event, h11.Response):
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
             self.status = event.status_code
             self.is_stream = headers.get("content-type", "").lower().startswith("text/event-stream")
             self.location = headers.get("location", "")
         elif isinstance(event, h11.Data) and self.is_stream:
-            self._append(self.decoder.feed(bytes(event.data)), at_ns)
+            self._append(self.decoder.feed(bytes(event.data)), at_ns, wake_ns)
         elif isinstance(event, h11.Data):
             self.body += event.data
         elif isinstance(event, h11.EndOfMessage):
-            self._append(self.decoder.close(), at_ns)
+            self._append(self.decoder.close(), at_ns, wake_ns)
             self.complete = True
 
-    def _append(self, events: Iterator[tuple[str, str]], at_ns: int) -> None:
-        self.events += [Event(at_ns, data, kind) for kind, data in events]
+    def _append(self, events: Iterator[tuple[str, str]], at_ns: int, wake_ns: int) -> None:
+        self.events += [Event(at_ns, data, kind, wake_ns) for kind, data in events]
 
 
 def parse(recording: Recording) -> Exchange:
     answer = _Answer()
-    broken = _read(recording, answer)
+    arrived = arrivals(recording.stamps, recording.kernel, recording.clocks, recording.send_ns)
+    broken = _read(recording, arrived, answer)
     failure, message = _failure(recording, answer, broken)
     return Exchange(
         sched_ns=recording.sched_ns,
@@ -143,23 +149,24 @@ def parse(recording: Recording) -> Exchange:
         events=tuple(answer.events),
         failure=failure,
         message=message,
+        stamp=arrived.stamp,
     )
 
 
-def _read(recording: Recording, answer: _Answer) -> str:
+def _read(recording: Recording, arrived: Arrivals, answer: _Answer) -> str:
     """Fill `answer`; the sentence that says what is malformed, or nothing."""
     connection = h11.Connection(h11.CLIENT)
     connection.send(h11.Request(method="POST", target="/", headers=[("Host", "server"), ("Content-Length", "0")]))
     connection.send(h11.EndOfMessage())
     try:
         at = 0
-        for stamp_ns, size in zip(recording.stamps, recording.sizes, strict=True):
+        for at_ns, stamp_ns, size in zip(arrived.at_ns, recording.stamps, recording.sizes, strict=True):
             connection.receive_data(recording.received[at : at + size])
             at += size
-            _drain(connection, answer, stamp_ns)
+            _drain(connection, answer, at_ns, stamp_ns - at_ns)
         if recording.outcome == "closed" and answer.status is not None and not answer.complete:
             connection.receive_data(b"")
-            _drain(connection, answer, recording.end_ns)
+            _drain(connection, answer, recording.end_ns, 0)
     except h11.RemoteProtocolError as error:
         return f"not HTTP/1.1: {error}"
     except UnicodeDecodeError as error:
@@ -167,12 +174,12 @@ def _read(recording: Recording, answer: _Answer) -> str:
     return ""
 
 
-def _drain(connection: h11.Connection, answer: _Answer, at_ns: int) -> None:
+def _drain(connection: h11.Connection, answer: _Answer, at_ns: int, wake_ns: int) -> None:
     while not answer.complete:
         event = connection.next_event()
         if event is h11.NEED_DATA or event is h11.PAUSED:
             return
-        answer.take(event, at_ns)
+        answer.take(event, at_ns, wake_ns)
 
 
 def _failure(recording: Recording, answer: _Answer, broken: str) -> tuple[Reason | None, str]:

@@ -6,18 +6,15 @@ Decides admissibility before anything knows what the other arm did. Hardware fla
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from campaigns.hashes import counts_sha256, token_sha256
 from campaigns.plan import PairKey, Phase, Role
-from campaigns.records import Reason, Request, Round
+from campaigns.records import FLAGS, Reason, Request, Round, Stamp
 from campaigns.routes import DECODE_STEPS
 from orchestrator.measuring.exchange import Exchange
 from orchestrator.measuring.stream import Chunk, EngineRound, Reply
-
-# Reasons that mark a request and leave it admissible; every other one excludes it.
-FLAGS = frozenset({Reason.CLIENT_ROUNDS_UNUSABLE, Reason.IDS_UNAVAILABLE, Reason.HASH_INCOMPLETE, Reason.CAPPED})
 
 
 @dataclass(frozen=True)
@@ -42,12 +39,18 @@ class Context:
 class _Finding:
     reason: Reason
     message: str = ""
+    flag: bool = False  # said of a request that counts all the same
+
+    @property
+    def excludes(self) -> bool:
+        return not self.flag and self.reason not in FLAGS
 
 
 def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
     steps = context.counters.get(DECODE_STEPS)
     findings = _findings(exchange, reply, steps)
-    rounds, n_rounds, n_q1_steps = _rounds(reply, steps)
+    kernel = exchange.stamp is Stamp.KERNEL
+    rounds, n_rounds, n_q1_steps = _rounds(reply, steps, kernel)
     chunks, usage, engine = reply.chunks, reply.usage, reply.engine
     ids, prompt_ids = reply.token_ids, reply.prompt_token_ids
     complete = ids is not None and not any(finding.reason is Reason.HASH_INCOMPLETE for finding in findings)
@@ -90,10 +93,14 @@ def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
         engine_prefill_ns=engine.prefill_ns if engine else None,
         engine_decode_ns=engine.decode_ns if engine else None,
         counters=dict(context.counters),
-        admissible=all(finding.reason in FLAGS for finding in findings),
+        admissible=not any(finding.excludes for finding in findings),
         reasons=tuple(dict.fromkeys(finding.reason for finding in findings)),
         error="; ".join(finding.message for finding in findings if finding.message),
         http_status=exchange.status,
+        first_characters=_num_characters(chunks[0]) if chunks else None,
+        stamp=exchange.stamp if exchange.events else None,
+        first_wake_ns=chunks[0].wake_ns if chunks and kernel else None,
+        last_wake_ns=chunks[-1].wake_ns if chunks and kernel else None,
     )
 
 
@@ -105,7 +112,25 @@ def _findings(exchange: Exchange, reply: Reply, steps: int | None) -> list[_Find
         return [_Finding(exchange.failure, exchange.message)]
     if reply.failure is not None:
         return [_Finding(reply.failure, reply.message)]
-    return [*_identities(reply), *_flags(reply, steps)]
+    return [*_identities(reply), *_timing(exchange, reply), *_flags(reply, steps)]
+
+
+def _timing(exchange: Exchange, reply: Reply) -> list[_Finding]:
+    """Whether the client's clock says anything of this request; an engine's own needs none."""
+    found = []
+    if reply.chunks[0].coalesced:
+        sharing = sum(chunk.at_ns == reply.chunks[0].at_ns for chunk in reply.chunks)
+        found.append(
+            _Finding(
+                Reason.FIRST_CHUNK_COALESCED,
+                f"the first {sharing} content chunks arrived as one: the server, or what stands before it, held back "
+                "the first, so that neither TTFT nor decode time is known (TCP_NODELAY, a flush for each event)",
+                flag=reply.engine is not None and reply.engine.decode_ns is not None,
+            )
+        )
+    if exchange.stamp is not Stamp.KERNEL:
+        found.append(_Finding(Reason.CLIENT_STAMPS))
+    return found
 
 
 def _identities(reply: Reply) -> list[_Finding]:
@@ -177,10 +202,11 @@ def _client_counts_rounds(reply: Reply, steps: int | None) -> bool:
     return limit is None or num_client < limit
 
 
-def _rounds(reply: Reply, steps: int | None) -> tuple[tuple[Round, ...], int | None, int]:
+def _rounds(reply: Reply, steps: int | None, kernel: bool) -> tuple[tuple[Round, ...], int | None, int]:
     """(rows, R, q1 steps). R counts speculative rounds: the engine's, else the client's where its chunks are rounds."""
     client = [
-        _client_round(before, chunk, index) for index, (before, chunk) in enumerate(pairwise(reply.chunks), start=1)
+        _client_round(before, chunk, index, kernel)
+        for index, (before, chunk) in enumerate(pairwise(reply.chunks), start=1)
     ]
     usable = bool(reply.chunks) and _client_counts_rounds(reply, steps)
     if reply.engine is None or reply.engine.rounds is None:
@@ -211,22 +237,20 @@ def _takes_time(reply: Reply) -> bool:
     return bool(reply.chunks) and reply.chunks[-1].at_ns > reply.chunks[0].at_ns
 
 
-def _client_round(before: Chunk, chunk: Chunk, index: int) -> Round:
+def _client_round(before: Chunk, chunk: Chunk, index: int, kernel: bool) -> Round:
     return Round(
         index=index,
         client_ns=chunk.at_ns - before.at_ns,
         client_tokens=_num_tokens(chunk),
         coalesced=chunk.coalesced,
+        wake_ns=chunk.wake_ns if kernel else None,
     )
 
 
 def _with_engine(row: Round, entry: EngineRound) -> Round:
-    return Round(
-        index=row.index,
+    return replace(
+        row,
         kind=entry.kind,
-        client_ns=row.client_ns,
-        client_tokens=row.client_tokens,
-        coalesced=row.coalesced,
         engine_ns=entry.total_ns,
         draft_ns=entry.draft_ns,
         verify_ns=entry.verify_ns,
@@ -240,11 +264,17 @@ def _with_engine(row: Round, entry: EngineRound) -> Round:
 
 
 def _moved(row: Round, offset: int) -> Round:
-    return Round(offset + row.index, None, row.client_ns, row.client_tokens, row.coalesced)
+    return replace(row, index=offset + row.index)
 
 
 def _num_tokens(chunk: Chunk) -> int | None:
     return None if chunk.token_ids is None else len(chunk.token_ids)
+
+
+def _num_characters(chunk: Chunk) -> int:
+    """In every channel; of a tool call what it adds to the answer, not its random id."""
+    called = (call.get("function") or {} for call in chunk.tool_calls)
+    return len(chunk.text) + len(chunk.reasoning) + sum(len(part or "") for call in called for part in call.values())
 
 
 def _prompt_tokens(reply: Reply) -> int | None:

@@ -1,14 +1,18 @@
-"""The recording half of the measuring client: a process that sends one request and stamps every `recv`.
+"""The recording half of the measuring client: a process that sends one request and stamps every `recv` twice.
+
+The kernel's stamp (SO_TIMESTAMPNS) says when the bytes arrived, ours when this process had them; on a busy host the two
+are far apart. Which one counts is decided later (`arrivals`).
 
 It looks at HTTP framing (to know where a response ends) and at nothing else: no JSON, no events, no headers but the
 two that frame a body. What it received goes to the parent with its stamps after the response has ended. It imports the
-standard library only and is run by path (`python -I -S recorder.py REQUEST_FD CPUS`), so it starts in milliseconds and
-carries no other thread, no logging and, once frozen, no garbage collection. CPUS is a list with commas, or empty.
+standard library only (`python -I -S`, see `client`), so it starts in milliseconds and carries no other thread, no
+logging and, once frozen, no garbage collection.
 
-Parent to child: the request's bytes at the start of REQUEST_FD, then on stdin a JSON line {host, port, timeout_s,
+Parent to child: the request's bytes at the start of a file, then on stdin a JSON line {host, port, tls, timeout_s,
 keep_alive, size_bytes}.
-Child to parent, on stdout: a JSON line {send_ns, end_ns, outcome, message, listening, stamps, sizes}, then the bytes.
-`outcome` is complete, closed, reset, stall, refused or framing.
+Child to parent, on stdout: a JSON line {send_ns, end_ns, outcome, message, listening, stamps, kernel, clocks, sizes},
+then the bytes. `outcome` is complete, closed, reset, stall, refused or framing; `clocks` are readings of both clocks
+before and after the request.
 """
 
 from __future__ import annotations
@@ -21,156 +25,99 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-_RECV_BYTES = 1 << 16  # below malloc's threshold for mappings: 256 KiB cost 30 us more for each recv
-_TICK_S = 1.0  # how often silence looks for a dead parent
+from orchestrator.measuring.connection import RECV_BYTES, SO_TIMESTAMPNS, Connection, Peer
+from orchestrator.measuring.framing import Framing
+
 _PROBES = 4  # connections tried after a lost response, to tell a dead server from a dropped connection
 _PROBE_PAUSE_S = 0.05
+_TIMESPEC = struct.Struct("@ll")
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
+_READINGS = 5
 
 
-class Framing:
-    """Finds the end of one HTTP/1.1 response in a growing buffer (RFC 9112, section 6). ValueError where it cannot."""
+class Arrived:
+    """What every `recv` of one response brought, and when."""
 
     def __init__(self) -> None:
-        self.buffer = bytearray()
-        self.until_close = False
-        self.reusable = True
-        self._at = 0  # start of the part that is still to be framed
-        self._step: Callable[[Framing], bool] = Framing._head  # unbound: a bound one would be a reference cycle
-
-    def feed(self, data: bytes) -> bool:
-        """Take what one recv brought; True once the response is complete."""
-        self.buffer += data
-        while True:
-            before = self._at
-            if self._step(self):
-                self.reusable = self.reusable and self._at == len(self.buffer)
-                return True
-            if self._at == before or self._at > len(self.buffer):
-                return False
-
-    def _head(self) -> bool:
-        end = self.buffer.find(b"\r\n\r\n", self._at)
-        if end < 0:
-            return False
-        status_line, *lines = bytes(self.buffer[self._at : end]).split(b"\r\n")
-        self._at = end + 4
-        status = int(status_line.split(b" ", 2)[1])
-        if 100 <= status < 200:
-            return False
-        headers = {name.strip().lower(): value.strip().lower() for name, _, value in (s.partition(b":") for s in lines)}
-        self.reusable = status_line.startswith(b"HTTP/1.1") and headers.get(b"connection") != b"close"
-        return self._body(status, headers)
-
-    def _body(self, status: int, headers: dict[bytes, bytes]) -> bool:
-        if status in (204, 304):
-            return True
-        if headers.get(b"transfer-encoding", b"").endswith(b"chunked"):
-            self._step = Framing._chunk
-        elif b"content-length" in headers:
-            self._at += int(headers[b"content-length"])
-            self._step = Framing._length
-            return self._length()
-        else:
-            self._step = Framing._close
-            self.until_close, self.reusable = True, False
-        return False
-
-    def _chunk(self) -> bool:
-        end = self.buffer.find(b"\r\n", self._at)
-        if end < 0:
-            return False
-        size_bytes = int(bytes(self.buffer[self._at : end]).split(b";")[0], 16)
-        if size_bytes == 0:
-            self._step = Framing._trailer
-            self._at = end  # the trailer starts with the end of this line, so that an empty one ends in CRLF CRLF too
-            return self._trailer()
-        self._at = end + 2 + size_bytes + 2
-        return False
-
-    def _trailer(self) -> bool:
-        end = self.buffer.find(b"\r\n\r\n", self._at)
-        if end >= 0:
-            self._at = end + 4
-        return end >= 0
-
-    def _length(self) -> bool:
-        return len(self.buffer) >= self._at
-
-    def _close(self) -> bool:
-        return False
+        self.framing = Framing()
+        self.stamps: list[int] = []
+        self.kernel: list[int] = []
+        self.sizes: list[int] = []
 
 
 class Recorder:
-    """One connection at a time to one server, kept between requests where both sides allow it."""
+    """One connection for each server, kept between requests where the order and the server allow it."""
 
     def __init__(self) -> None:
-        self._socket: socket.socket | None = None
-        self._peer: tuple[str, int] | None = None
+        self._kept: dict[Peer, Connection] = {}
+        # The kernel stamps packets while some socket asks for it, and is slow to begin: this one asks all the time.
+        self._asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._asking.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
     def run(self, order: dict[str, Any], request: bytes) -> tuple[dict[str, Any], bytearray]:
-        peer = (order["host"], order["port"])
-        framing = Framing()
-        stamps: list[int] = []
-        sizes: list[int] = []
+        peer: Peer = (order["host"], order["port"], order["tls"])
+        arrived = Arrived()
+        connection = None
+        clocks = [_clocks()]
         send_ns = time.monotonic_ns()
         try:
-            connection = self._connect(peer, order["timeout_s"])
+            connection = self._connection(peer, order)
             send_ns = time.monotonic_ns()
-            outcome, message = _converse(connection, request, order["timeout_s"], framing, stamps, sizes)
+            outcome, message = _converse(connection, request, order["timeout_s"], arrived)
         except OSError as error:
             outcome, message = "refused", str(error)
-        end_ns = stamps[-1] if stamps else time.monotonic_ns()
-        if outcome != "complete" or not framing.reusable or not order["keep_alive"]:
-            self._drop()
-        lost = outcome in ("closed", "reset") and not framing.until_close
+        end_ns = arrived.stamps[-1] if arrived.stamps else time.monotonic_ns()
+        clocks.append(_clocks())
+        self._keep(peer, connection, outcome == "complete" and arrived.framing.reusable and order["keep_alive"])
+        lost = outcome in ("closed", "reset") and not arrived.framing.until_close
         report = {
             "send_ns": send_ns,
             "end_ns": end_ns,
             "outcome": outcome,
             "message": message,
             "listening": _listening(peer) if lost else outcome != "refused",
-            "stamps": stamps,
-            "sizes": sizes,
+            "stamps": arrived.stamps,
+            "kernel": arrived.kernel,
+            "clocks": clocks,
+            "sizes": arrived.sizes,
         }
-        return report, framing.buffer
+        return report, arrived.framing.buffer
 
-    def _connect(self, peer: tuple[str, int], timeout_s: float) -> socket.socket:
-        if self._peer != peer or (self._socket is not None and _stale(self._socket)):
-            self._drop()
-        if self._socket is None:
-            self._socket = socket.create_connection(peer, timeout=timeout_s)
-            self._socket.settimeout(None)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._peer = peer
-        tick = min(_TICK_S, timeout_s)
-        timeval = struct.pack("ll", int(tick), int(tick % 1 * 1e6))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeout_s) + 1, 0))
-        return self._socket
+    def _connection(self, peer: Peer, order: dict[str, Any]) -> Connection:
+        connection = self._kept.pop(peer, None)
+        if connection is not None and (not order["keep_alive"] or connection.stale()):
+            connection.socket.close()
+            connection = None
+        connection = connection or Connection(peer, order["timeout_s"])
+        connection.expect(order["timeout_s"])
+        return connection
 
-    def _drop(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+    def _keep(self, peer: Peer, connection: Connection | None, reusable: bool) -> None:
+        if connection is not None and reusable:
+            self._kept[peer] = connection
+        elif connection is not None:
+            connection.socket.close()
 
 
-def _converse(
-    connection: socket.socket, request: bytes, timeout_s: float, framing: Framing, stamps: list[int], sizes: list[int]
-) -> tuple[str, str]:
+def _converse(connection: Connection, request: bytes, timeout_s: float, arrived: Arrived) -> tuple[str, str]:
     """Send, then receive until the response ends. A refused upload may still have an answer to read."""
-    now, recv = time.monotonic_ns, connection.recv
+    now, receive, set_option = time.monotonic_ns, connection.socket.recvmsg, connection.socket.setsockopt
+    feed, plain = arrived.framing.feed, connection.plain
     unsent = ""
     try:
-        connection.sendall(request)
+        connection.send(request)
     except OSError as error:
         unsent = str(error)
     heard_ns = now()
     while True:
         try:
-            data = recv(_RECV_BYTES)
+            # An acknowledgement that waits for company keeps the next chunk of a server with Nagle's algorithm waiting.
+            set_option(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+            data, ancillary, _, _ = receive(RECV_BYTES, _ANCILLARY_BYTES)
+            stamp_ns = now()
         except BlockingIOError:
             if now() - heard_ns >= timeout_s * 1e9:
                 return "stall", f"silent for {timeout_s} s"
@@ -178,20 +125,43 @@ def _converse(
             continue
         except OSError as error:
             return "reset", unsent or str(error)
-        stamp_ns = now()
-        if not data:
+        try:
+            closed = not data
+            data = plain(data) if data else data
+        except OSError as error:
+            return "reset", str(error)
+        if closed:
             return "closed", unsent
-        stamps.append(stamp_ns)
-        sizes.append(len(data))
+        if not data:
+            continue
+        arrived.stamps.append(stamp_ns)
+        arrived.kernel.append(_kernel_ns(ancillary))
+        arrived.sizes.append(len(data))
         if not _only_ping(data):
             heard_ns = stamp_ns
         elif stamp_ns - heard_ns >= timeout_s * 1e9:
             return "stall", f"nothing but pings for {timeout_s} s"
         try:
-            if framing.feed(data):
+            if feed(data):
                 return "complete", ""
         except (ValueError, IndexError) as error:
             return "framing", str(error)
+
+
+def _kernel_ns(ancillary: Sequence[tuple[int, int, bytes]]) -> int:
+    """CLOCK_REALTIME of the arrival of the last segment that a recv took from; 0 where the kernel did not say."""
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(data) >= _TIMESPEC.size:
+            seconds, nanoseconds = _TIMESPEC.unpack_from(data)
+            return int(seconds * 1_000_000_000 + nanoseconds)
+    return 0
+
+
+def _clocks() -> tuple[int, int]:
+    """CLOCK_MONOTONIC and CLOCK_REALTIME at one moment: of some readings the one that was least interrupted."""
+    readings = ((time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(_READINGS))
+    before, real_ns, after = min(readings, key=lambda reading: reading[2] - reading[0])
+    return (before + after) // 2, real_ns
 
 
 def _only_ping(data: bytes) -> bool:
@@ -199,22 +169,12 @@ def _only_ping(data: bytes) -> bool:
     return (data.startswith(b":") or b"\n:" in data) and b"data" not in data
 
 
-def _stale(connection: socket.socket) -> bool:
-    """Whether an idle connection was closed by the server (or holds bytes that belong to no request)."""
-    try:
-        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) is not None
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-
-
-def _listening(peer: tuple[str, int]) -> bool:
+def _listening(peer: Peer) -> bool:
     """Whether the server still accepts: asked several times, since a dying process closes its sockets one by one."""
     for _ in range(_PROBES):
         time.sleep(_PROBE_PAUSE_S)
         try:
-            socket.create_connection(peer, timeout=1.0).close()
+            socket.create_connection(peer[:2], timeout=1.0).close()
         except OSError:
             return False
     return True
@@ -236,12 +196,14 @@ def serve(request_fd: int, orders: BinaryIO, reports: BinaryIO) -> None:
         reports.flush()
 
 
-_PARENT = os.getppid()
-
-if __name__ == "__main__":
+def main(request_fd: int, cpus: str) -> None:
+    """`cpus` is a list with commas, or empty."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; ctrl-C reaches the whole process group
-    if sys.argv[2]:
-        os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
+    if cpus:
+        os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
     gc.freeze()
     gc.disable()
-    serve(int(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
+    serve(request_fd, sys.stdin.buffer, sys.stdout.buffer)
+
+
+_PARENT = os.getppid()

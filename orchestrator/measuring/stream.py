@@ -24,11 +24,12 @@ class Chunk:
     """One content chunk of the stream."""
 
     at_ns: int
-    coalesced: bool  # shared its recv with another content chunk
+    coalesced: bool  # shared its arrival with another content chunk
     text: str = ""
     reasoning: str = ""
     tool_calls: tuple[Mapping[str, Any], ...] = ()
     token_ids: tuple[int, ...] | None = None
+    wake_ns: int = 0  # from its arrival until the client's process had it
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,7 @@ def _chunk(choice: Mapping[str, Any], event: Event) -> Chunk | None:
         reasoning=_typed(reasoning, str, "reasoning"),
         tool_calls=tool_calls,
         token_ids=token_ids,
+        wake_ns=event.wake_ns,
     )
 
 

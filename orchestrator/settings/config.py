@@ -137,7 +137,7 @@ class SamplingConfig:
 @dataclass
 class ClientConfig:
     timeout_s: float = 300.0
-    keep_alive: bool = True
+    keep_alive: bool = False
 
 
 @dataclass

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import pandas as pd
 from sqlalchemy import text
 
 from campaigns.judging.statistics import PairEffect, by_startup, startup_medians
 from campaigns.plan import Mode
-from campaigns.scope import Series
 from results.reading.levels import Source
 from results.store.reader import Reader
 
@@ -41,10 +39,8 @@ def aa_medians(
 
 def pair_effects(admissible: pd.DataFrame, source: Source) -> list[PairEffect]:
     """The effects of pairs that have a time in both arms, in the order of running (`judging.compare.effect`)."""
-    sides = [f"{role}_{source.level_column}" for role in ("control", "candidate")]
     turn = admissible[["control_position", "candidate_position"]].min(axis=1)
-    timed = admissible.assign(turn=turn).dropna(subset=sides).sort_values(["startup", "turn"], kind="stable")
-    control, candidate = (Series(source.request, tuple(timed[side])) for side in sides)
-    more_rounds = np.log(timed.candidate_n_rounds / timed.control_n_rounds)
-    columns = zip(timed.startup, candidate.log_ratios(control), more_rounds, timed.control_first, strict=True)
-    return [PairEffect(int(startup), delta + more, bool(first)) for startup, delta, more, first in columns]
+    timed = admissible.assign(turn=turn).dropna(subset=source.effect_column)
+    timed = timed.sort_values(["startup", "turn"], kind="stable")
+    columns = zip(timed.startup, timed[source.effect_column], timed.control_first, strict=True)
+    return [PairEffect(int(startup), float(delta), bool(first)) for startup, delta, first in columns]

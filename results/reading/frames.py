@@ -7,6 +7,7 @@ columns, and a test holds the two together.
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 from sqlalchemy import bindparam, text
 
@@ -23,7 +24,7 @@ SELECT r.id AS request_id, r.campaign_id, r.startup, r.startup_attempt, r.fixtur
     r.first_event_ns, r.first_content_ns, r.last_content_ns, r.end_ns, r.first_tokens, r.n_rounds, r.n_q1_steps,
     r.completion_tokens, r.cached_tokens, r.finish_reason, r.engine_queue_ns, r.engine_prefill_ns, r.engine_decode_ns,
     r.token_sha256, r.emitted_sha256, r.accepted_sha256, r.admissible, r.reasons, r.error, r.min_sm_clock_mhz,
-    r.median_sm_clock_mhz, r.throttle_bits,
+    r.median_sm_clock_mhz, r.throttle_bits, r.first_characters, r.stamp, r.first_wake_ns, r.last_wake_ns,
     s.sum_accepted, s.sum_drafted, s.sum_emitted, s.accepted_histogram, s.n_client_rounds, s.client_round_mean_ns,
     s.client_round_p50_ns, s.client_round_p90_ns, s.client_round_p99_ns, s.client_round_lag1, s.n_engine_rounds,
     s.engine_round_mean_ns, s.engine_round_p50_ns, s.engine_round_p90_ns, s.engine_round_p99_ns, s.engine_round_lag1,
@@ -54,7 +55,9 @@ SELECT request_id, round_index, kind, client_ns, client_tokens, coalesced, engin
 FROM round WHERE request_id IN :requests ORDER BY request_id, round_index
 """).bindparams(bindparam("requests", expanding=True))
 _KEY = ["startup", "fixture", "seed", "repeat", "block_attempt"]
+_DECODES = [f"{what}_{source}" for source in ("engine", "client") for what in ("decode_ns", "decoded")]
 _COMPARED = [ENGINE_MS, CLIENT_MS, "n_rounds", "order_in_pair", "position", "request_id", "startup_attempt"]
+_COMPARED += [*_DECODES, "completion_tokens", "first_characters"]
 _NS_MS = 1e-6
 # What the client's rounds say, where they are the engine's rounds.
 _CLIENT_ROUNDS = [f"client_round_{what}" for what in ("mean_ns", "p50_ns", "p90_ns", "p99_ns", "lag1")]
@@ -64,22 +67,25 @@ def requests(reader: Reader, campaign_id: str) -> pd.DataFrame:
     """Every request of a campaign, warm-ups and superseded ones too, one row each."""
     frame = pd.read_sql(_REQUESTS, reader.connection, params={"campaign": campaign_id})
     frame = _numeric(frame)
-    decode_client_ns = frame.last_content_ns - frame.first_content_ns
-    later_tokens = frame.completion_tokens - frame.first_tokens
+    first_ns = frame.first_content_ns.mask(frame.reasons.str.contains(Reason.FIRST_CHUNK_COALESCED.value))
     positive = frame.n_rounds.where(frame.n_rounds > 0)
-    frame["ttft_ms"] = (frame.first_content_ns - frame.send_ns) * _NS_MS
+    # A decode that took no time was not timed.
+    frame["decode_ns_engine"] = frame.engine_decode_ns.where(frame.engine_decode_ns > 0)
+    frame["decode_ns_client"] = (frame.last_content_ns - first_ns).where(frame.last_content_ns > first_ns)
+    frame["decoded_engine"] = frame.completion_tokens - 1
+    frame["decoded_client"] = frame.completion_tokens - frame.first_tokens
+    frame["ttft_ms"] = (first_ns - frame.send_ns) * _NS_MS
     frame["e2el_ms"] = (frame.last_content_ns - frame.send_ns) * _NS_MS
     frame["prefill_ms"] = frame.engine_prefill_ns * _NS_MS
-    # A decode that took no time was not timed: merged chunks arrive at once.
-    frame[ENGINE_MS] = frame.engine_decode_ns.where(frame.engine_decode_ns > 0) * _NS_MS / positive
-    frame[CLIENT_MS] = decode_client_ns.where(decode_client_ns > 0) * _NS_MS / positive
+    frame[ENGINE_MS] = frame.decode_ns_engine * _NS_MS / positive
+    frame[CLIENT_MS] = frame.decode_ns_client * _NS_MS / positive
     unusable = frame.reasons.str.contains(Reason.CLIENT_ROUNDS_UNUSABLE.value)
     for name in _CLIENT_ROUNDS:
         frame[name] = frame[name].mask(unusable)
-    for scope, decode_ns in (("engine", frame.engine_decode_ns), ("client", decode_client_ns)):
-        frame[f"decode_tokens_per_s_{scope}"] = later_tokens / (decode_ns.where(decode_ns > 0) * 1e-9)
-    frame["tpot_ms"] = (decode_client_ns * _NS_MS / (frame.completion_tokens - 1)).where(frame.completion_tokens > 1)
-    frame["residual"] = later_tokens - frame.sum_accepted - frame.n_rounds
+    for source in ("engine", "client"):
+        frame[f"decode_tokens_per_s_{source}"] = frame[f"decoded_{source}"] / (frame[f"decode_ns_{source}"] * 1e-9)
+    frame["tpot_ms"] = frame.decode_ns_client * _NS_MS / frame.decoded_engine.where(frame.decoded_engine > 0)
+    frame["residual"] = frame.decoded_client - frame.sum_accepted - frame.n_rounds
     return frame
 
 
@@ -97,7 +103,28 @@ def pairs(reader: Reader, campaign_id: str, all_requests: pd.DataFrame | None = 
         side = sides.loc[sides.role == role, _KEY + _COMPARED]
         frame = frame.merge(side.rename(columns={c: f"{role}_{c}" for c in _COMPARED}), on=_KEY, how="left")
     frame["control_first"] = frame.control_order_in_pair == 0
+    methodology = reader.campaign(campaign_id).methodology_version
+    for source in ("engine", "client"):
+        frame[f"effect_{source}"] = _effects(frame, source, methodology)
     return frame
+
+
+def _effects(pairs: pd.DataFrame, source: str, methodology: int) -> pd.Series:
+    """`campaigns.judging.compare.effect` by one source for all pairs; versions 1 and 2 left the tokens out."""
+    control, candidate = (pairs[f"{role}_decode_ns_{source}"] for role in ("control", "candidate"))
+    if methodology < 3:
+        counted = (pairs.control_n_rounds > 0) & (pairs.candidate_n_rounds > 0)
+        return _log((candidate / control).where(counted))
+    one, other = (pairs[f"{role}_decoded_{source}"] for role in ("control", "candidate"))
+    same = (pairs.control_completion_tokens == pairs.candidate_completion_tokens) & (
+        pairs.control_first_characters == pairs.candidate_first_characters
+    )
+    more = (other.where(other > 0) / one.where(one > 0)).mask(one.isna() & other.isna() & same, 1.0)
+    return _log(candidate / control) - _log(more)
+
+
+def _log(ratios: pd.Series) -> pd.Series:
+    return pd.Series(np.log(ratios), index=ratios.index)
 
 
 def rounds(reader: Reader, request_ids: list[int]) -> pd.DataFrame:
@@ -123,7 +150,7 @@ def campaigns(reader: Reader) -> pd.DataFrame:
 
 _WHOLE = ("request_id", "startup", "startup_attempt", "seed", "repeat", "block_attempt", "position", "n_client_rounds")
 _TEXT = ("campaign_id", "fixture", "role", "arm", "phase", "finish_reason", "token_sha256", "emitted_sha256")
-_TEXT_TOO = ("accepted_sha256", "reasons", "error", "accepted_histogram")
+_TEXT_TOO = ("accepted_sha256", "reasons", "error", "accepted_histogram", "stamp")
 
 
 def _numeric(frame: pd.DataFrame) -> pd.DataFrame:

@@ -44,6 +44,10 @@ class Source:
         return f"decode_tokens_per_s_{'engine' if self.engine_averages else 'client'}"
 
     @property
+    def effect_column(self) -> str:
+        return f"effect_{'engine' if self.engine_averages else 'client'}"
+
+    @property
     def round_prefix(self) -> str:
         return "engine" if self.engine_rounds else "client"
 
@@ -128,8 +132,9 @@ def median_of_medians(frame: pd.DataFrame, column: str) -> float | None:
 def _decode(counted: pd.DataFrame, source: Source, *, summed: bool) -> float | None:
     if not summed:
         return median_of_medians(counted, source.decode_column)
-    seconds = (counted.completion_tokens - counted.first_tokens) / counted[source.decode_column]
-    tokens = (counted.completion_tokens - counted.first_tokens)[seconds.notna()]
+    decoded = counted[f"decoded_{'engine' if source.engine_averages else 'client'}"]
+    seconds = decoded / counted[source.decode_column]
+    tokens = decoded[seconds.notna()]
     total_s = float(seconds.sum())
     return float(tokens.sum()) / total_s if total_s > 0 else None
 

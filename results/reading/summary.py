@@ -15,13 +15,13 @@ from typing import Any
 import pandas as pd
 
 from campaigns.errors import Exit, highest
-from campaigns.judging.compare import FLAGS
 from campaigns.judging.gates import Curve, curve_faults
 from campaigns.judging.statistics import PairEffect, holm, mismatch_bound
 from campaigns.judging.verdicts import Context, Evidence, Judgement, Verdict, counted, judge
 from campaigns.plan import Mode
-from campaigns.records import Campaign, CampaignStatus, Exactness, Failure
+from campaigns.records import FLAGS, Campaign, CampaignStatus, Exactness, Failure, Reason
 from results.reading import frames
+from results.reading.arrivals import ClientClock, client_clock
 from results.reading.floors import aa_medians
 from results.reading.groups import Group, Setting, build, context_length, excluded, group_effects, grouped
 from results.reading.health import Determinism, determinism, missing_notes
@@ -32,6 +32,9 @@ from results.reading.schedules import ArmRoute, arm_routes
 from results.store.reader import Life, Reader
 
 _UNDECIDED = frozenset({Verdict.SCREEN, Verdict.INCONCLUSIVE, Verdict.ORDER_SENSITIVE, Verdict.BELOW_RESOLUTION})
+
+
+_OF_PAIRS = frozenset({Reason.FIRST_CHUNKS_DIFFER, Reason.CLOCK_MISMATCH})
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,11 @@ class Summary:
     determinism: tuple[Determinism, ...]
     occupancy: Occupancy
     load: HostLoad | None  # of a CPU host
+    clock: ClientClock | None  # None in stores that know one stamp only
     failures: tuple[Failure, ...]
     missing: tuple[str, ...]
     flags: Mapping[str, int]  # flag -> measured requests
+    pair_flags: Mapping[str, int]  # flag of two requests together -> admissible pairs
     failed_gates: tuple[str, ...]
 
     @property
@@ -125,9 +130,11 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         determinism=determinism(reader, measured),
         occupancy=occupancy(requests, lives, reader.identities(campaign_id)),
         load=host_load(reader, campaign_id, campaign.provenance),
+        clock=client_clock(measured),
         failures=tuple(failures),
         missing=missing_notes(measured, plan, required, lives, bool(floors)),
         flags=_flags(measured),
+        pair_flags=_pair_flags(pairs),
         failed_gates=_failed_gates(groups, plan),
     )
 
@@ -186,8 +193,14 @@ def _exclusions(pairs: pd.DataFrame) -> dict[str, int]:
     return dict(Counter(r for text in texts for r in dict.fromkeys(json.loads(text)) if r not in FLAGS).most_common())
 
 
+def _pair_flags(pairs: pd.DataFrame) -> Counter[str]:
+    told = (reason for text in pairs.reasons[pairs.admissible] for reason in json.loads(text))
+    return Counter(reason for reason in told if reason in _OF_PAIRS)
+
+
 def _flags(measured: pd.DataFrame) -> Counter[str]:
-    flags = Counter(reason for text in measured.reasons for reason in json.loads(text) if reason in FLAGS)
+    counted = measured[measured.admissible]  # whatever is said of a request that counts is a flag
+    flags = Counter(reason for text in counted.reasons for reason in json.loads(text))
     throttled = int((measured.throttle_bits.fillna(0) > 0).sum())
     return flags + Counter({"throttle bits set": throttled})
 

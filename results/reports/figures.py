@@ -46,15 +46,12 @@ def startup_levels(ax: Axes, group: Group) -> Axes | None:
     return ax
 
 
-def pair_effects(ax: Axes, group: Group, pairs: pd.DataFrame, level_column: str) -> Axes | None:
+def pair_effects(ax: Axes, group: Group, pairs: pd.DataFrame, effect_column: str) -> Axes | None:
     """Effect of every admissible pair by startup, the startup medians, and the noise band."""
-    timed = pairs[
-        pairs.admissible & pairs[f"control_{level_column}"].notna() & pairs[f"candidate_{level_column}"].notna()
-    ]
+    timed = pairs[pairs.admissible & pairs[effect_column].notna()]
     if timed.empty:
         return None
-    control, candidate = (timed[f"{r}_{level_column}"] * timed[f"{r}_n_rounds"] for r in ("control", "candidate"))
-    effects = 100 * (candidate / control - 1)
+    effects = timed[effect_column].map(percent)
     jitter = np.linspace(-0.15, 0.15, len(timed)) if len(timed) > 1 else np.zeros(1)
     first = timed.control_first.to_numpy(dtype=bool)
     for mask, marker, label in ((first, "o", "control first"), (~first, "s", "candidate first")):

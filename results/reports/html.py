@@ -86,7 +86,7 @@ def _drawings(summary: Summary, reader: Reader) -> Iterator[tuple[str, Callable[
         yield f"{group.id}: {_STARTUPS}", partial(figures.startup_levels, group=group), 1
         yield (
             f"{group.id}: {_PAIRS}",
-            partial(figures.pair_effects, group=group, pairs=rows, level_column=column),
+            partial(figures.pair_effects, group=group, pairs=rows, effect_column=summary.source.effect_column),
             1,
         )
     yield "Control drift over the campaign", partial(figures.control_drift, measured=measured, level_column=column), 1

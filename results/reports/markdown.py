@@ -100,10 +100,11 @@ def _excluded(summary: Summary) -> list[str]:
 def _flags(summary: Summary) -> list[str]:
     """Everything that is marked and counted all the same."""
     lines = [f"{flag}: {counted(count, 'request')} (kept)" for flag, count in sorted(summary.flags.items())]
+    lines += [f"{flag}: {counted(count, 'pair')} (kept)" for flag, count in sorted(summary.pair_flags.items())]
     far = [f"{g.id}: {counted(g.n_outliers, 'outlying pair')} (kept)" for g in summary.groups if g.n_outliers]
     unequal = [
         f"{group.id}: {counted(group.n_unequal_rounds, 'pair')} whose arms took different numbers of rounds: their "
-        "effect is that of the decode time, and times of single rounds do not compare the arms"
+        "effect is that of the time per decoded token, and times of single rounds do not compare the arms"
         for group in summary.groups
         if group.n_unequal_rounds
     ]
@@ -148,10 +149,18 @@ def _method(summary: Summary) -> list[str]:
     ]
     if source.request is Scope.REQUEST_AVERAGE_CLIENT:
         lines.append("decode time ends with the last content chunk")
+    if summary.clock is not None:
+        lines += [summary.clock.line, f"connections: {_connections(summary)}"]
     if limit is not None:
         pairs = counted(summary.n_pairs, "pair")
         lines.append(f"no mismatch in {pairs} bounds the mismatch rate at {100 * limit:.1f} % (95 %)")
     return lines
+
+
+def _connections(summary: Summary) -> str:
+    if summary.plan["client"]["keep_alive"]:
+        return "kept between requests (client.keep_alive)"
+    return "a fresh one for every request, opened before its clock starts"
 
 
 def _identity(summary: Summary) -> list[str]:
@@ -195,7 +204,11 @@ def _row(row: Sequence[str]) -> str:
 
 def _measure(summary: Summary) -> str:
     unequal = any(group.n_unequal_rounds for group in summary.groups)
-    return " The effect is that of the decode time: the arms took different numbers of rounds." if unequal else ""
+    return (
+        " The effect is that of the time per decoded token: the arms took different numbers of rounds."
+        if unequal
+        else ""
+    )
 
 
 def _list(title: str, lines: Sequence[str]) -> str:

@@ -66,6 +66,7 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "restart_determinism": [vars(arm) | {"differing": list(arm.differing)} for arm in summary.determinism],
         "missing": list(summary.missing),
         "flags": dict(summary.flags),
+        "pair_flags": dict(summary.pair_flags),
         "failed_gates": list(summary.failed_gates),
         "failures": [
             {"utc": f.utc, "reason": f.reason.value, "message": f.message, "startup_index": f.startup}

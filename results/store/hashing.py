@@ -3,7 +3,7 @@
 A row's hash is the SHA-256 of its canonical JSON: keys sorted, no spaces, UTF-8; without `id`, `row_sha256` and every
 null column, so that a later revision may add nullable columns; bytes stand as the hex of their own SHA-256. The rounds'
 hash is the SHA-256 of a version byte and, per round, the integers of the `round` table from `round_index` on as
-little-endian int64, null as -1.
+little-endian int64, null as -1; version 1 ends before `wake_ns`, and is that of rounds that have none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_ROUNDS_VERSION = b"\x01"
+_FIRST_COLUMNS = 14  # of version 1
 _NOT_HASHED = frozenset({"id", "row_sha256", "request_id"})
 
 
@@ -32,9 +32,10 @@ def row_sha256(row: Mapping[str, Any]) -> str:
 
 def rounds_sha256(matrix: NDArray[np.float64]) -> str:
     """`matrix` is (rounds, integers of the round table from round_index on), NaN where null."""
-    filled = matrix.copy()
+    later = not np.isnan(matrix[:, _FIRST_COLUMNS:]).all()
+    filled = matrix.copy() if later else matrix[:, :_FIRST_COLUMNS].copy()
     filled[np.isnan(filled)] = -1
-    return hashlib.sha256(_ROUNDS_VERSION + filled.astype("<i8").tobytes()).hexdigest()
+    return hashlib.sha256((b"\x02" if later else b"\x01") + filled.astype("<i8").tobytes()).hexdigest()
 
 
 def _plain(value: Any) -> Any:

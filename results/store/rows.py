@@ -83,7 +83,8 @@ def from_plain(hint: Any, value: Any) -> Any:
     if value is None or hint is Any:
         return value
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return hint(**{name: from_plain(kind, value[name]) for name, kind in _hints(hint).items()})
+        known = {name: kind for name, kind in _hints(hint).items() if name in value}  # older rows lack newer fields
+        return hint(**{name: from_plain(kind, value[name]) for name, kind in known.items()})
     if typing.get_origin(hint) is tuple:
         return tuple(from_plain(kind, item) for kind, item in zip(_element_hints(hint, value), value, strict=True))
     return hint(value) if isinstance(hint, type) and issubclass(hint, Enum) else value

@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0003"  # the newest revision in migrations/versions; a test compares the two
+REVISION = "0004"  # the newest revision in migrations/versions; a test compares the two
 
 metadata = MetaData()
 
@@ -151,6 +151,9 @@ request = Table(
     Column("admissible", Boolean, nullable=False),
     *_required(Text, "reasons", "error"),
     *_integers("http_status", "min_sm_clock_mhz", "median_sm_clock_mhz", "throttle_bits"),
+    *_integers("first_characters"),
+    Column("stamp", Text),
+    *_integers("first_wake_ns", "last_wake_ns"),
     *_required(Text, "rounds_sha256"),
     _hash(),
     UniqueConstraint(
@@ -211,6 +214,7 @@ _ROUND_INTEGERS = (
     "drafted",
     "accepted",
     "emitted",
+    "wake_ns",
 )
 
 round_ = Table(

@@ -26,6 +26,7 @@ from campaigns.records import (
     Reason,
     Request,
     Round,
+    Stamp,
     Startup,
     StartupEnd,
     StartupStatus,
@@ -34,6 +35,7 @@ from results.store.writer import Store
 
 Q = 7  # proposals of a full draft
 _Q1_NS = 1_000_000  # a narrow step
+_WAKE_NS = 60_000  # from an arrival until the client had it
 _GAP_NS = 2_000_000  # between the end of one request and the start of the next
 CREATED = "2026-01-02T03:04:05+00:00"
 
@@ -105,12 +107,15 @@ def rounds(script: Script, seed: int) -> tuple[Round, ...]:
     drafted, accepted, emitted = counts(script.trajectory)
     num_q1 = max(0, script.trajectory.residual)
     spec = [
-        Round(i, "spec", ns, e, False, ns, ns // 10, ns * 8 // 10, ns // 20, ns // 20, Q + 1, d, a, e)
+        Round(i, "spec", ns, e, False, ns, ns // 10, ns * 8 // 10, ns // 20, ns // 20, Q + 1, d, a, e, _WAKE_NS)
         for i, (ns, d, a, e) in enumerate(
             zip(durations_ns(script, len(drafted), num_q1, seed), drafted, accepted, emitted, strict=True), 1
         )
     ]
-    q1 = [Round(len(spec) + i, "q1", _Q1_NS, 1, False, _Q1_NS, emitted=1, rows=1) for i in range(1, num_q1 + 1)]
+    q1 = [
+        Round(len(spec) + i, "q1", _Q1_NS, 1, False, _Q1_NS, emitted=1, rows=1, wake_ns=_WAKE_NS)
+        for i in range(1, num_q1 + 1)
+    ]
     return (*spec, *q1)
 
 
@@ -257,6 +262,10 @@ class Driver:
             http_status=200,
             min_sm_clock_mhz=script.sm_clock_mhz,
             median_sm_clock_mhz=script.sm_clock_mhz,
+            first_characters=4,
+            stamp=Stamp.KERNEL,
+            first_wake_ns=_WAKE_NS,
+            last_wake_ns=_WAKE_NS,
         )
 
     def _steps(self, block: Block) -> Iterator[Step]:
@@ -276,7 +285,7 @@ class Driver:
 def without_engine(request: Request) -> Request:
     """The same request from a server that reports no rounds of its own: only what the client saw is left."""
     seen = tuple(
-        Round(r.index, client_ns=r.client_ns, client_tokens=r.client_tokens, coalesced=r.coalesced)
+        Round(r.index, client_ns=r.client_ns, client_tokens=r.client_tokens, coalesced=r.coalesced, wake_ns=r.wake_ns)
         for r in request.rounds
     )
     return replace(

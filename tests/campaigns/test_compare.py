@@ -102,6 +102,55 @@ def test_arms_with_other_numbers_of_rounds_are_compared_by_decode_time():
     )
 
 
+def bundled(request, tokens, rounds):
+    """The same answer at the same pace, its first chunk holding what the first rounds made."""
+    client = without_engine(request)
+    assert client.last_content_ns is not None
+    decode_ns = 3_000_000 * rounds
+    return replace(
+        client,
+        first_tokens=tokens,
+        first_characters=2 * tokens,
+        n_rounds=rounds,
+        last_content_ns=client.first_content_ns + decode_ns,
+        completion_tokens=16,
+    )
+
+
+def test_tokens_of_the_first_chunk_are_in_neither_number():
+    """Both take 3 ms a round of one token; the candidate's first event bundles four. Version 2 told -20 %."""
+    control, candidate = bundled(CONTROL, 1, 15), bundled(request(Role.CANDIDATE), 4, 12)
+    pair = compare(control, candidate, Exactness.TEXT)
+    assert pair.delta_log == pytest.approx(0, abs=1e-12) and pair.delta_ns == pytest.approx(0, abs=1)
+    assert pair.admissible and Reason.FIRST_CHUNKS_DIFFER in pair.reasons
+    assert compare(control, candidate, Exactness.TEXT, methodology=2).delta_log == pytest.approx(math.log(0.8))
+
+
+def test_an_engines_decode_starts_behind_the_prefill_whatever_the_first_chunk_holds():
+    candidate = replace(request(Role.CANDIDATE, 15.2), first_tokens=9, first_characters=40)
+    pair = compare(CONTROL, candidate, Exactness.ACCEPTANCE)
+    assert pair.delta_log == pytest.approx(math.log(0.95), abs=1e-7)
+    assert pair.admissible and pair.reasons == (Reason.FIRST_CHUNKS_DIFFER,)
+
+
+def test_without_ids_an_effect_needs_first_chunks_and_answers_of_one_length():
+    bare = {"token_ids": None, "token_sha256": None, "first_tokens": None}
+    control = replace(bundled(CONTROL, 1, 15), **bare)
+    candidate = replace(bundled(request(Role.CANDIDATE), 1, 15), **bare)
+    slower = replace(candidate, last_content_ns=candidate.last_content_ns + 4_500_000)
+    assert compare(control, slower, Exactness.TEXT).delta_log == pytest.approx(math.log(1.1))
+    for other in ({"first_characters": 8}, {"completion_tokens": 17}, {"first_tokens": 1}):
+        assert compare(control, replace(slower, **other), Exactness.TEXT).delta_log is None
+
+
+def test_a_first_chunk_that_was_held_back_gives_no_number():
+    """10.88 against 0.013 ms once were an effect of -99.88 %."""
+    late = {"admissible": False, "reasons": (Reason.FIRST_CHUNK_COALESCED,)}
+    pair = compare(without_engine(CONTROL), replace(without_engine(request(Role.CANDIDATE)), **late), Exactness.TEXT)
+    assert (pair.delta_log, pair.delta_ns, pair.admissible) == (None, None, False)
+    assert pair.reasons == (Reason.FIRST_CHUNK_COALESCED, Reason.PARTNER_EXCLUDED)
+
+
 def test_one_clock_for_both_arms():
     control = replace(CONTROL, last_content_ns=CONTROL.first_content_ns + 2 * CONTROL.engine_decode_ns)
     candidate = without_engine(request(Role.CANDIDATE, 15.2))

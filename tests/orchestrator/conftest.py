@@ -37,7 +37,7 @@ RESET = "reset"  # end it rudely
 DIE = "die"  # stop listening, then end the connection: a server process that is gone
 PAUSE_S = 0.02  # and then until the client has read what was sent, however busy the host is
 
-Script = Sequence[bytes | float | str]
+Script = Sequence[bytes | float | str | Callable[[], bytes]]
 
 
 class ScriptedServer:
@@ -99,6 +99,8 @@ class ScriptedServer:
 
     def _play(self, connection: socket.socket, script: Script) -> bool:
         for action in script:
+            if callable(action):
+                action = action()
             if isinstance(action, bytes):
                 connection.sendall(action)
             elif isinstance(action, float):
@@ -190,16 +192,16 @@ class Wire:
     def play(self, *script: bytes | float | str, **call: Any) -> Measured:
         return self.ask(self.serve(script), **call)
 
+    @staticmethod
+    def context(counters: Mapping[str, int]) -> Context:
+        key = PairKey(startup=0, fixture="sum", seed=1, repeat=0)
+        return Context("c0ffee", 0, 0, key, 0, Role.CONTROL, "default", Phase.MEASURE, 7, 0, 256, counters)
+
     def ask(self, server: ScriptedServer, counters: Mapping[str, int] | None = None, **call: Any) -> Measured:
         fields = {"path": "/v1/completions", "body": b"{}", "timeout_s": 10.0} | call
         exchange = self.client.call(Call(base_url=server.url, **fields))
         reply = read(exchange.events)
-        return Measured(exchange, reply, observe(exchange, reply, context(counters or {})))
-
-
-def context(counters: Mapping[str, int]) -> Context:
-    key = PairKey(startup=0, fixture="sum", seed=1, repeat=0)
-    return Context("c0ffee", 0, 0, key, 0, Role.CONTROL, "default", Phase.MEASURE, 7, 0, 256, counters)
+        return Measured(exchange, reply, observe(exchange, reply, self.context(counters or {})))
 
 
 @pytest.fixture(scope="session")

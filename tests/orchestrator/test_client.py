@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns.errors import UsageError
+from campaigns.records import Reason, Stamp
 from orchestrator.measuring import calibration
+from orchestrator.measuring.arrivals import arrivals
 from orchestrator.measuring.calibration import Sight, calibrate, null_server, observe_null, summary
 from orchestrator.measuring.client import Call, Client
-from orchestrator.measuring.exchange import Event, EventDecoder
-from orchestrator.measuring.recorder import Framing
+from orchestrator.measuring.exchange import Event, EventDecoder, parse
+from orchestrator.measuring.framing import Framing
+from orchestrator.measuring.observe import observe
 from orchestrator.measuring.stream import read
 
 
@@ -60,7 +64,7 @@ def test_stamps_are_in_order(wire: Any) -> None:
 def test_connecting_is_not_part_of_ttft(wire: Any) -> None:
     """Sending starts on an open connection, whether this request opened it or the one before."""
     server = wire.serve(wire.stream(wire.text("a", [1], "stop"), wire.usage(1)))
-    first, second = wire.ask(server).request, wire.ask(server).request
+    first, second = (wire.ask(server, keep_alive=True).request for _ in range(2))
     assert server.num_connections == 1
     for request in (first, second):
         assert request.sched_ns < request.send_ns < request.first_event_ns
@@ -81,6 +85,85 @@ def test_rounds_are_the_gaps_of_the_stamps(wire: Any) -> None:
     stamps = [chunk.at_ns for chunk in reply.chunks]
     assert [row.client_ns for row in request.rounds] == [after - before for before, after in pairwise(stamps)]
     assert len(request.rounds) == len(stamps) - 1
+
+
+# -- arrivals: the kernel's stamps ------------------------------------------------------------------------------------
+
+OFFSET = 5_000  # monotonic - real
+
+
+def told(kernel: list[int], offsets: tuple[int, ...] = (OFFSET, OFFSET)) -> tuple[tuple[int, ...], Stamp]:
+    """Of a client that had the bytes at 1000, 2000, 3000 and sent at 500, its kernel's stamps given as monotonic."""
+    clocks = [(10**9, 10**9 - offset) for offset in offsets]
+    found = arrivals([1000, 2000, 3000], [ns and ns - OFFSET for ns in kernel], clocks, 500)
+    return found.at_ns, found.stamp
+
+
+def test_the_kernel_says_when_bytes_arrived() -> None:
+    assert told([900, 1900, 2900]) == ((900, 1900, 2900), Stamp.KERNEL)
+
+
+def test_arrivals_behind_a_process_that_did_not_run_are_right() -> None:
+    """Two chunks came before the process returned from its first recv: both stamps lie before that return."""
+    assert told([600, 700, 2900]) == ((600, 700, 2900), Stamp.KERNEL)
+
+
+@pytest.mark.parametrize(
+    "kernel", [[900, 0, 2900], [400, 1900, 2900], [900, 2100, 2900], [1000, 900, 2900]],
+    ids=["missing", "before sending", "after its recv", "backwards"],
+)  # fmt: skip
+def test_one_impossible_stamp_leaves_the_request_to_the_clients(kernel: list[int]) -> None:
+    assert told(kernel) == ((1000, 2000, 3000), Stamp.CLIENT)
+
+
+def test_a_wall_clock_that_was_set_leaves_the_request_to_the_clients() -> None:
+    assert told([900, 1900, 2900], (OFFSET, OFFSET + 11_000)) == ((1000, 2000, 3000), Stamp.CLIENT)
+    assert told([900, 1900, 2900], (OFFSET, OFFSET + 8))[1] is Stamp.KERNEL
+
+
+def test_a_chunk_has_the_arrival_it_had_while_the_client_did_not_run(wire: Any) -> None:
+    """The recording process is stopped over the second chunk: only the kernel knows when that came."""
+    stopped_s = 0.1
+    client = wire.client
+    client.record(Call(wire.serve([b""]).url, "/", b"", 0.2))  # it runs
+    recorder = client._child.pid
+    chunks = [wire.chunk(wire.event(v)) for v in (wire.text("a", [1]), wire.text("b", [2], "stop"), wire.usage(2))]
+
+    def stop() -> bytes:
+        os.kill(recorder, signal.SIGSTOP)
+        return chunks[1]
+
+    def go_on() -> bytes:
+        os.kill(recorder, signal.SIGCONT)
+        return b""
+
+    script = [
+        wire.HEAD,
+        wire.PAUSE_S,
+        chunks[0],
+        wire.PAUSE_S,
+        stop,
+        stopped_s,
+        go_on,
+        wire.PAUSE_S,
+        *chunks[2:],
+        wire.END,
+    ]
+    request = wire.ask(wire.serve(script)).request
+    assert request.stamp is Stamp.KERNEL
+    assert request.last_wake_ns > stopped_s * 0.5e9
+    assert request.last_content_ns - request.first_content_ns < request.last_wake_ns
+
+
+def test_chunks_of_a_request_without_kernel_stamps_are_told_by_the_client(wire: Any) -> None:
+    server = wire.serve(wire.stream(wire.text("a", [1]), wire.text("b", [2], "stop"), wire.usage(2)))
+    recording = wire.client.record(Call(server.url, "/v1/completions", b"{}", 5.0))
+    silent = replace(recording, kernel=(0,) * len(recording.stamps))
+    exchange = parse(silent)
+    request = observe(exchange, read(exchange.events), wire.context({}))
+    assert (request.admissible, request.reasons, request.stamp) == (True, (Reason.CLIENT_STAMPS,), Stamp.CLIENT)
+    assert {request.first_content_ns, request.last_content_ns} <= set(recording.stamps)
+    assert (request.first_wake_ns, request.last_wake_ns, request.rounds[0].wake_ns) == (None, None, None)
 
 
 # -- process -------------------------------------------------------------------------------------------------------
@@ -145,7 +228,7 @@ def test_recorder_ends_with_its_parent_in_mid_request(wire: Any) -> None:
     assert await_end(child)
 
 
-@pytest.mark.parametrize("url", ["https://127.0.0.1:1", "127.0.0.1:80", "http://"])
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1:1", "127.0.0.1:80", "http://"])
 def test_urls_that_cannot_be_measured(url: str) -> None:
     with pytest.raises(UsageError, match="http://HOST:PORT"):
         Call(url, "/", b"", 1.0).head()

@@ -65,11 +65,39 @@ def test_several_events_in_one_recv_are_marked(wire: Any) -> None:
     assert [row.client_ns > 0 for row in request.rounds] == [True, False]
 
 
-def test_answer_in_a_single_recv_has_no_rounds_of_the_client(wire: Any) -> None:
+def test_answer_in_a_single_recv_has_no_times_of_the_client(wire: Any) -> None:
     events = b"".join(wire.event(value) for value in [*three(wire), "[DONE]"])
     request = wire.play(wire.HEAD, wire.PAUSE_S, wire.chunk(events) + wire.END).request
-    assert (request.admissible, request.reasons) == (True, (Reason.CLIENT_ROUNDS_UNUSABLE,))
+    assert not request.admissible
+    assert request.reasons == (Reason.FIRST_CHUNK_COALESCED, Reason.CLIENT_ROUNDS_UNUSABLE)
+    assert "the first 3 content chunks arrived as one" in request.error
     assert (request.text, request.n_rounds) == ("abcdef", None)
+
+
+def first_four_in_one_write(wire: Any, *rest: Any) -> list[bytes | float]:
+    """A server, or a proxy before it, that holds its first events back and lets them go together."""
+    held = b"".join(wire.chunk(wire.event(wire.text("x", [i]))) for i in range(4))
+    events = [wire.chunk(wire.event(value)) for value in (*rest, "[DONE]")]
+    return [wire.HEAD, wire.PAUSE_S, held, *(part for e in events for part in (wire.PAUSE_S, e)), wire.END]
+
+
+def test_first_chunk_that_came_with_later_ones_was_held_back_somewhere(wire: Any) -> None:
+    rest = [wire.text("y", [4]), wire.text("z", [5], "stop"), wire.usage(6)]
+    request = wire.play(*first_four_in_one_write(wire, *rest)).request
+    assert_fails(request, Reason.FIRST_CHUNK_COALESCED, "the first 4 content chunks arrived as one")
+    assert (quantities.ttft_ms(request), quantities.client_decode_ns(request)) == (None, None)
+    assert [row.coalesced for row in request.rounds] == [True, True, True, False, False]
+
+
+def test_engine_with_a_clock_of_its_own_is_measured_all_the_same(wire: Any) -> None:
+    rounds = [engine_round(1) for _ in range(5)]
+    rest = [wire.text("y", [4]), wire.text("z", [5], "stop"), wire.usage(6, **metrics(*rounds))]
+    request = wire.play(*first_four_in_one_write(wire, *rest)).request
+    assert (request.admissible, request.reasons) == (True, (Reason.FIRST_CHUNK_COALESCED,))
+    assert (quantities.ttft_ms(request), quantities.decode_tokens_per_s(request, engine=True)) == (
+        None,
+        pytest.approx(5 / 3e-9),
+    )
 
 
 def test_usage_in_the_recv_of_the_last_content_does_not_mark_it(wire: Any) -> None:
@@ -97,7 +125,9 @@ def test_any_cut_of_the_bytes_gives_the_same_reply(wire: Any) -> None:
     whole = b"".join(wire.chunk(wire.event(value)) for value in [*three(wire), "[DONE]"]) + wire.END
     for size in (1, 2, 3, 7):
         parts = [part for i in range(0, len(whole), size) for part in (whole[i : i + size], 0.0002)]
-        assert_is_result(wire.play(wire.HEAD, *parts).request)
+        request = wire.play(wire.HEAD, *parts).request
+        assert (request.text, request.token_ids, request.completion_tokens) == ("abcdef", A + B + C, 6)
+        assert [row.client_tokens for row in request.rounds] == [2, 3]
 
 
 @pytest.mark.parametrize("end", [b"\r\n\r\n", b"\r\r", b"\n\n"], ids=["CRLF", "CR", "LF"])
@@ -110,7 +140,7 @@ def test_line_ends_and_spaces(wire: Any, end: bytes, prefix: bytes) -> None:
 def test_crlf_cut_between_its_two_bytes(wire: Any) -> None:
     events = b"".join(wire.event(value, b"\r\n\r\n") for value in [*three(wire), "[DONE]"])
     parts = [part + b"\r" for part in events.split(b"\r")[:-1]] + [events.split(b"\r")[-1]]
-    script = [action for part in parts for action in (wire.chunk(part), 0.001)]
+    script = [action for part in parts for action in (wire.chunk(part), wire.PAUSE_S)]
     assert_is_result(wire.play(wire.HEAD, *script, wire.END).request)
 
 
@@ -611,15 +641,15 @@ def test_first_chunk_of_several_tokens_swallowed_rounds(wire: Any) -> None:
 def test_keep_alive_uses_one_connection(wire: Any) -> None:
     server = wire.serve(wire.stream(*three(wire)))
     for _ in range(3):
-        assert_is_result(wire.ask(server).request)
+        assert_is_result(wire.ask(server, keep_alive=True).request)
     assert server.num_connections == 1
     assert server.requests[0][1]["connection"] == "keep-alive"
 
 
-def test_no_keep_alive_uses_one_connection_each(wire: Any) -> None:
+def test_every_request_has_a_connection_of_its_own(wire: Any) -> None:
     server = wire.serve(wire.stream(*three(wire)))
     for _ in range(3):
-        assert_is_result(wire.ask(server, keep_alive=False).request)
+        assert_is_result(wire.ask(server).request)
     assert server.num_connections == 3
     assert server.requests[0][1]["connection"] == "close"
 
@@ -627,8 +657,16 @@ def test_no_keep_alive_uses_one_connection_each(wire: Any) -> None:
 def test_idle_connection_closed_by_the_server_is_replaced(wire: Any) -> None:
     server = wire.serve([*wire.stream(*three(wire)), wire.CLOSE], wire.stream(*three(wire)))
     for _ in range(2):
-        assert_is_result(wire.ask(server).request)
+        assert_is_result(wire.ask(server, keep_alive=True).request)
     assert server.num_connections == 2
+
+
+def test_two_servers_have_each_its_own_connection(wire: Any) -> None:
+    """As the arms of a pair do that are two lives: neither is a stranger to the client when its turn comes."""
+    servers = [wire.serve(wire.stream(*three(wire))) for _ in range(2)]
+    for server in servers * 3:
+        assert_is_result(wire.ask(server, keep_alive=True).request)
+    assert [server.num_connections for server in servers] == [1, 1]
 
 
 def test_server_that_announces_the_end_of_the_connection(wire: Any) -> None:
@@ -636,7 +674,7 @@ def test_server_that_announces_the_end_of_the_connection(wire: Any) -> None:
     script[0] = script[0].replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     server = wire.serve([*script, wire.CLOSE])
     for _ in range(2):
-        assert_is_result(wire.ask(server).request)
+        assert_is_result(wire.ask(server, keep_alive=True).request)
     assert server.num_connections == 2
 
 

@@ -120,7 +120,7 @@ def test_a_drafter_against_none_is_judged_by_decode_time_and_says_so(path):
         assert math.exp(group.judgement.effect) == pytest.approx(1.3 * rounds.rounds / (rounds.tokens - 1), rel=1e-3)
         assert group.level_ratio == pytest.approx(1.3, rel=1e-3) and group.n_unequal_rounds == 15
     text = report(path)
-    assert "The effect is that of the decode time: the arms took different numbers of rounds." in text
+    assert "The effect is that of the time per decoded token: the arms took different numbers of rounds." in text
     assert "release1k: 15 pairs whose arms took different numbers of rounds" in text
     assert main(["verify", "last", "--store", str(path)]) == 0
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from campaigns import quantities
+from campaigns.judging.compare import effect
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
-from campaigns.records import Round
+from campaigns.provenance import METHODOLOGY_VERSION
+from campaigns.records import Reason, Round
 from results.reading import frames
 from results.store.hashing import rounds_sha256
 from results.store.reader import Reader
@@ -33,6 +36,7 @@ many_rounds = st.lists(
         drafted=st.none() | st.integers(0, 7),
         accepted=st.none() | st.integers(0, 7),
         emitted=st.none() | st.integers(0, 8),
+        wake_ns=counts_or_none,
     ),
     max_size=8,
 ).map(tuple)
@@ -141,3 +145,44 @@ def test_frames_repeat_the_definitions(ram, engine):
             for name, value in expected.items():
                 assert (np.isnan(row[name]) and value is None) or row[name] == pytest.approx(value, rel=1e-12), name
         assert frame[frames.ENGINE_MS].notna().all() == engine
+
+
+_ODD = (  # what answers may be like, by the pair's repeat: (control, candidate)
+    ({}, {}),
+    ({}, {"first_tokens": 4, "first_characters": 9}),
+    ({"first_tokens": None}, {"first_tokens": None}),
+    ({"first_tokens": None}, {"first_tokens": None, "first_characters": 9}),
+    ({"first_tokens": None}, {"first_tokens": None, "completion_tokens": 21}),
+    ({"first_tokens": None}, {}),
+    ({}, {"reasons": (Reason.FIRST_CHUNK_COALESCED,)}),
+    ({"n_rounds": None}, {"n_rounds": None}),
+    ({"completion_tokens": 1}, {}),
+)
+
+
+@pytest.mark.parametrize("methodology", [2, METHODOLOGY_VERSION])
+def test_frames_repeat_the_effect_by_either_clock(ram, monkeypatch, methodology):
+    plan = CampaignPlan(
+        "unit", Arm("a"), Arm("b"), (Fixture("alpha", "{}", (0,)),), ServerPlan("null"), startups=1, pairs=len(_ODD)
+    )
+
+    def script(step, attempt):
+        return Script(Trajectory(20, 5, 9), 16.0 + step.key.repeat + (step.role is Role.CANDIDATE))
+
+    monkeypatch.setattr("results.transfer.synthetic.METHODOLOGY_VERSION", methodology)
+    with Store.open(ram / "store.sqlite") as store:
+        keep = store.request
+        store.request = lambda r: keep(replace(r, **_ODD[r.key.repeat % len(_ODD)][r.role is Role.CANDIDATE]))
+        campaign_id = Driver(store, plan, script).run()
+    with Reader.open(ram / "store.sqlite") as reader:
+        pairs = frames.pairs(reader, campaign_id).set_index("repeat")
+        sides = {(s.request.key.repeat, s.request.role): s.request for s in reader.requests(campaign_id)}
+    for repeat, row in pairs.iterrows():
+        both = [sides[repeat, role] for role in Role]
+        for source, strip in (("engine", lambda r: r), ("client", without_engine)):
+            expected = effect(*map(strip, both), methodology)[0]
+            found = row[f"effect_{source}"]
+            assert (np.isnan(found) and expected is None) or found == pytest.approx(expected, abs=1e-12), (
+                repeat,
+                source,
+            )
