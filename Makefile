@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # One process a core; tests/conftest.py says what stays together and what comes first.
-PARALLEL := -n auto --maxprocesses 8 --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup demo test lint types acceptance clean
 

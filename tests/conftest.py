@@ -1,7 +1,7 @@
-"""How the suite is divided between processes: what starts Ray is one group and comes first, every other file another.
+"""How the suite is divided between processes: a file stays together, and files that start a Ray come first.
 
-`make test` runs `--dist loadgroup`: two Rays never start beside each other, a module's fixtures are made once, and the
-longest group does not begin last. Each test keeps its store, locks and servers below its own temporary folder.
+`make test` runs `--dist loadfile`: a module's fixtures are made once, and the longest files do not begin last. Each
+test keeps its store, locks and servers below its own temporary folder, so that processes need not know each other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,4 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        ray = item.get_closest_marker("ray")
-        item.add_marker(pytest.mark.xdist_group("ray" if ray else str(item.path)))
     items.sort(key=lambda item: item.get_closest_marker("ray") is None)

@@ -11,34 +11,23 @@ Ray of the machine. Measured with Ray 2.60.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import io
 import logging
 import os
-import shutil
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from campaigns.errors import LeaseTimeout, NoDevice, WorldError
 from campaigns.plan import LeasePlan
-from orchestrator.hosts.devices import open_inventory
+from orchestrator.startups.head import device_resource, first_line, silence, started, unobtrusive
 
-_OBJECT_STORE_BYTES = 80_000_000
 _JOIN_S = 60.0
 _CONNECT_S = 5.0
 _PLACE_S = 30.0
-_ASK_AGAIN_S = 0.1
-_ALIVE = "alive"
-_STARTS = 2  # a freshly chosen port may be taken meanwhile
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no reports to the outside
     "RAY_AUTH_MODE": "token",
@@ -49,10 +38,6 @@ _SETTINGS = {
 }
 
 _WAITS = ("RAY_NUM_REDIS_GET_RETRIES", "RAY_gcs_server_port_wait_time_s")  # seconds for its own control store
-
-
-def device_resource(uuid: str) -> str:
-    return f"device:{uuid}"
 
 
 @dataclass(frozen=True)
@@ -103,14 +88,14 @@ def connect(plan: LeasePlan) -> Iterator[Cluster]:
     with _settings(plan) as environment:
         import ray  # reads its settings when it is imported
 
-        with _joined(plan.ray_address) if plan.ray_address else _started(plan) as address:
+        with _joined(plan.ray_address) if plan.ray_address else started(plan) as address:
             cluster = Cluster(not plan.ray_address, address, environment)
             try:
                 yield cluster
             finally:
                 for claim in cluster.claims.values():
                     claim.release()
-                with _silence():
+                with silence():
                     ray.shutdown()
 
 
@@ -128,99 +113,15 @@ def _settings(plan: LeasePlan) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def _started(plan: LeasePlan) -> Iterator[str]:
-    import ray
-
-    with open_inventory(plan.inventory) as inventory:
-        resources = {device_resource(device.uuid): 1.0 for device in inventory.devices()}
-    with _session_folder() as folder:
-        for attempt in range(_STARTS):
-            try:
-                with _patient(plan.ray_start_s):
-                    _start(folder / str(attempt), resources)
-                break
-            except Exception as error:
-                ray.shutdown()
-                if attempt == _STARTS - 1:
-                    tries = f"{_STARTS} attempts of up to {plan.ray_start_s:g} s"
-                    raise WorldError(
-                        f"Ray did not start in {tries} ({_first_line(error)}). Is the host overloaded (then raise "
-                        "lease.ray_start_s), or /tmp or /dev/shm full? See: campaign doctor."
-                    ) from error
-        yield ray.get_runtime_context().gcs_address
-
-
-@contextlib.contextmanager
-def _patient(limit_s: float) -> Iterator[None]:
-    """A slow host only takes longer: one answer about the new node may take as long as the limit.
-
-    Ray's own code gives up 30 s after its first question, whatever the settings (`_WAITS`).
-    """
-    from ray._private import services
-
-    ask: Callable[[str, str], Any] = services.get_node
-    deadline = time.monotonic() + limit_s
-
-    def get_node(gcs_address: str, node_id: str) -> Any:
-        while True:
-            try:
-                return ask(gcs_address, node_id)
-            except RuntimeError:  # not registered yet
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(_ASK_AGAIN_S)
-
-    vars(services)["get_node"] = get_node
-    try:
-        yield
-    finally:
-        vars(services)["get_node"] = ask
-
-
-def _start(folder: Path, resources: dict[str, float]) -> None:
-    import ray
-
-    with _unobtrusive():
-        ray.init(
-            address="local",  # even where RAY_ADDRESS names a cluster
-            num_cpus=1,
-            num_gpus=0,
-            resources=resources,
-            include_dashboard=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            log_to_driver=False,
-            logging_level=logging.CRITICAL,
-            _temp_dir=str(folder),
-        )
-
-
-@contextlib.contextmanager
-def _session_folder() -> Iterator[Path]:
-    """A short path, since Ray's socket names below it must fit in 107 bytes. Clears those whose driver was killed."""
-    prefix = f"dflash2-ray-{os.getuid()}-"
-    for left in Path("/tmp").glob(f"{prefix}*"):
-        with contextlib.suppress(OSError), (left / _ALIVE).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while its driver lives
-            shutil.rmtree(left, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
-    try:
-        with (folder / _ALIVE).open("wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
 def _joined(address: str) -> Iterator[str]:
     import ray
 
     _probe(address)
     try:
-        with _unobtrusive():
+        with unobtrusive():
             ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
-        raise WorldError(f"lease.ray_address={address}: Ray refused us ({_first_line(error)}).") from error
+        raise WorldError(f"lease.ray_address={address}: Ray refused us ({first_line(error)}).") from error
     yield address
 
 
@@ -263,7 +164,7 @@ def place(cluster: Cluster, plan: LeasePlan, uuids: Sequence[str], deadline: flo
     try:
         placed = group.wait(max(_PLACE_S if cluster.private else 1.0, deadline - time.monotonic()))
     except Exception as error:  # Ray's own class for a cluster that is going away is Exception
-        raise _lost(cluster, _first_line(error)) from error
+        raise _lost(cluster, first_line(error)) from error
     if not placed:
         placement.remove()
         raise LeaseTimeout(
@@ -292,38 +193,3 @@ def _wanted(plan: LeasePlan, uuids: Sequence[str], there: dict[str, float]) -> t
         have = f"{there.get(kind, 0):g} {kind}"
         raise NoDevice(f"lease.count={plan.count}, but the cluster at {plan.ray_address} has {have}.")
     return {kind: amount}, False
-
-
-@contextlib.contextmanager
-def _unobtrusive() -> Iterator[None]:
-    """Around `ray.init`: no word on the terminal, now or when an actor dies, and no handler of TERM but ours."""
-    from ray._private import worker
-
-    vars(worker)["_worker_logs_enabled"] = False  # a page of advice; the handle says it in a sentence
-    on_term = signal.getsignal(signal.SIGTERM)
-    with _silence():
-        yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, on_term)  # Ray's exits with a code of its own
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Keep what Ray and its native half say at start and end from the user's terminal."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = [os.dup(1), os.dup(2)]
-    try:
-        with Path(os.devnull).open("wb") as null:
-            os.dup2(null.fileno(), 1)
-            os.dup2(null.fileno(), 2)
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        for target, fd in enumerate(saved, start=1):
-            os.dup2(fd, target)
-            os.close(fd)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

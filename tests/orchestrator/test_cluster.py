@@ -20,8 +20,9 @@ from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPl
 from campaigns.records import Reason, StartupStatus
 from orchestrator.hosts import reaper
 from orchestrator.hosts.devices import open_inventory
-from orchestrator.startups import cluster as cluster_module
-from orchestrator.startups.cluster import Cluster, connect, device_resource, place
+from orchestrator.startups import head
+from orchestrator.startups.cluster import Cluster, connect, place
+from orchestrator.startups.head import device_resource
 from orchestrator.startups.startup import StartupHandle
 
 SMALL_SERVER = Path(__file__).with_name("small_server.py")
@@ -187,7 +188,7 @@ def test_placing_what_ray_has_given_away_times_out(cluster: Cluster) -> None:
 def test_folders_of_killed_drivers_are_cleared_and_those_of_living_ones_stay(cluster: Cluster) -> None:
     dead = Path(tempfile.mkdtemp(prefix=f"dflash2-ray-{os.getuid()}-", dir="/tmp"))
     (dead / "alive").write_text("")
-    with cluster_module._session_folder() as folder:
+    with head._session_folder() as folder:
         assert folder.exists() and not dead.exists()
         assert cluster_session() in {path.name for path in Path("/tmp").iterdir()}
     assert not folder.exists()
@@ -210,23 +211,46 @@ def test_an_address_without_ray(address: str, sentence: str) -> None:
 
 
 @pytest.mark.acceptance
-def test_a_slow_host_only_takes_longer(tmp_path: Path) -> None:
-    """The raylet stands still for longer than the 30 s that Ray's own code gives it."""
+@pytest.mark.parametrize("which", [b"/raylet/raylet\0", b"dashboard/agent.py\0"], ids=["raylet", "agent"])
+def test_a_slow_host_only_takes_longer(which: bytes) -> None:
+    """A process of Ray stands still for longer than the 15 or 30 s that Ray's own code gives it."""
     script = (
-        "import sys\nfrom campaigns.plan import LeasePlan\nfrom orchestrator.startups.cluster import connect\n"
+        "from campaigns.plan import LeasePlan\nfrom orchestrator.startups.cluster import connect\n"
         "with connect(LeasePlan(inventory='simulated:one')): print('up', flush=True), input()\n"
     )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", script], **pipes) as driver:
-        started: list[int] = []
-        while not started:
-            assert driver.poll() is None
-            started = [pid for pid in reaper.descendants(driver.pid) if b"/raylet/raylet\0" in _command(pid)]
-        [raylet] = started
-        os.kill(raylet, signal.SIGSTOP)
+        [raylet] = _wait_for(driver, b"/raylet/raylet\0")
+        [slow] = _wait_for(driver, which)
+        os.kill(slow, signal.SIGSTOP)
         time.sleep(40)
-        os.kill(raylet, signal.SIGCONT)
+        os.kill(slow, signal.SIGCONT)
         assert driver.stdout is not None and driver.stdout.readline() == "up\n"
         assert reaper.start_ticks(raylet) is not None  # the first one, not another attempt's
+        driver.communicate("\n", timeout=60)
+    assert driver.returncode == 0
+
+
+def _wait_for(driver: subprocess.Popen[str], word: bytes) -> list[int]:
+    found: list[int] = []
+    while not found:
+        assert driver.poll() is None
+        found = [pid for pid in reaper.descendants(driver.pid) if word in _command(pid)]
+    return found
+
+
+@pytest.mark.acceptance
+def test_a_raylet_that_ends_is_one_attempt_and_nothing_of_it_is_left() -> None:
+    script = (
+        "from campaigns.plan import LeasePlan\nfrom orchestrator.startups.cluster import connect\n"
+        "with connect(LeasePlan(inventory='simulated:one')): print('up', flush=True), input()\n"
+    )
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as driver:
+        [raylet] = _wait_for(driver, b"/raylet/raylet\0")
+        os.kill(raylet, signal.SIGKILL)
+        assert driver.stdout is not None and driver.stdout.readline() == "up\n"
+        stores = [pid for pid in reaper.descendants(driver.pid) if b"/gcs/gcs_server\0" in _command(pid)]
+        assert len(stores) == 1
         driver.communicate("\n", timeout=60)
     assert driver.returncode == 0

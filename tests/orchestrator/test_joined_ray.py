@@ -23,7 +23,8 @@ from campaigns.records import StartupStatus
 from orchestrator.hosts.devices import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import Kind, LockFolder
-from orchestrator.startups.cluster import connect, device_resource
+from orchestrator.startups.cluster import connect
+from orchestrator.startups.head import device_resource
 from orchestrator.startups.stand import Assignment, Stand
 from orchestrator.startups.startup import StartupHandle
 
