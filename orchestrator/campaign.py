@@ -6,12 +6,12 @@ process loses at most the block in flight; `resume` runs the same loop over what
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-
-from rich.console import Console
 
 from campaigns.errors import (
     CampaignError,
@@ -23,6 +23,7 @@ from campaigns.errors import (
     StoreUnwritable,
     UsageError,
 )
+from campaigns.judging.verdicts import counted
 from campaigns.plan import Block, CampaignPlan, blocks, pair_keys, several_changes
 from campaigns.provenance import differing_keys
 from campaigns.records import Campaign, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
@@ -30,11 +31,13 @@ from orchestrator.journal import Journal
 from orchestrator.life import Desk, Life
 from orchestrator.preparation.pinning import pin_prompts
 from orchestrator.preparation.prepare import Prepared, prepare_again
-from orchestrator.progress import View
+from orchestrator.progress import ANSWER, Output, View
 from orchestrator.startups.cluster import Cluster, connect
 from orchestrator.startups.startup import StartupHandle
+from results.history.status import n_of_open_blocks
 from results.reading.summary import summarise
-from results.reports.report import render
+from results.reports.headline import headline
+from results.reports.report import render_summary
 from results.store.reader import Reader
 from results.store.writer import Store
 
@@ -46,16 +49,16 @@ class Stopped(Exception):
     """The operator asked for the end; the running pair was finished."""
 
 
-def execute(prepared: Prepared) -> Exit:
+def execute(prepared: Prepared, output: Output = ANSWER) -> Exit:
     """Run a new campaign to its end; returns the exit code of its result, INTERRUPTED where it was told to end."""
     with Store.open(prepared.store_path) as store:
         pin_prompts(store, prepared)
         campaign = prepared.campaign(store.next_run_number(prepared.config_sha256))
         store.begin(campaign)
-        return _drive(store, campaign, prepared)
+        return _drive(store, campaign, prepared, output)
 
 
-def resume(store_path: Path, campaign_id: str, *, strict: bool) -> Exit:
+def resume(store_path: Path, campaign_id: str, output: Output = ANSWER, *, strict: bool) -> Exit:
     """Run what is missing of a recorded campaign; refuses when its fingerprint has changed."""
     with Reader.open(store_path) as reader:
         campaign = reader.campaign(reader.resolve(campaign_id))
@@ -68,7 +71,7 @@ def resume(store_path: Path, campaign_id: str, *, strict: bool) -> Exit:
         )
     with Store.open(store_path) as store:
         pin_prompts(store, prepared)
-        return _drive(store, campaign, prepared)
+        return _drive(store, campaign, prepared, output)
 
 
 def _as_it_began(campaign: Campaign) -> str:
@@ -85,39 +88,44 @@ def outputs_folder(store_path: Path, campaign_id: str) -> Path:
     return store_path.parent / campaign_id
 
 
-def request_stop(store_path: Path, campaign_id: str, reason: str) -> str:
-    """Ask the running driver to end after its current pair: an authorised stop, not a failure."""
+def request_stop(store_path: Path, campaign_id: str, reason: str, *, after_block: bool = False) -> str:
+    """Ask the running driver to end after its current pair, or block: an authorised stop, not a failure."""
     with Reader.open(store_path) as reader:
         name = reader.resolve(campaign_id)
         status = reader.status(name)
+        open_pairs = n_of_open_blocks(reader, name)
     if status is not CampaignStatus.RUNNING:
         raise UsageError(f"campaign {name} is {status}, not running: there is nothing to stop")
-    request = _stop_request(outputs_folder(store_path, name))
+    request = outputs_folder(store_path, name) / (_STOP_AFTER_BLOCK if after_block else _STOP)
     try:
         request.write_text(reason)
     except OSError as error:
         raise StoreUnwritable(f"{request} cannot be written ({error.strerror}): ask the campaign's owner") from error
-    return f"campaign {name} will end after its current pair"
+    if after_block:
+        return f"campaign {name} will end after its current block; no finished pair is lost"
+    lost = f"{counted(open_pairs, 'finished pair')} of its block and the current one will be measured again by resume"
+    none = f"campaign stop {name} --after-block loses none"
+    return f"campaign {name} will end after its current pair{f'; {lost} ({none})' if open_pairs else ''}"
 
 
-def _stop_request(folder: Path) -> Path:
-    return folder / "stop"
+_STOP, _STOP_AFTER_BLOCK = "stop", "stop-after-block"
 
 
-def _drive(store: Store, campaign: Campaign, prepared: Prepared) -> Exit:
+def _drive(store: Store, campaign: Campaign, prepared: Prepared, output: Output) -> Exit:
     folder = outputs_folder(prepared.store_path, campaign.campaign_id)
-    view = View(Console(), len(pair_keys(prepared.plan)), store.recorded(campaign.campaign_id).pairs)
+    view = View(output.console(), len(pair_keys(prepared.plan)), store.recorded(campaign.campaign_id).pairs)
     name = f"{campaign.campaign_id} ({campaign.name})"
-    _stop_request(folder).unlink(missing_ok=True)  # one that an earlier life did not live to see
+    for request in (_STOP, _STOP_AFTER_BLOCK):
+        (folder / request).unlink(missing_ok=True)  # one that an earlier life did not live to see
     view.say(f"campaign {name}: {view.done} of {view.total} pairs recorded; log in {folder}")
     view.say(_compared(prepared.plan))
     with Journal(folder) as journal:
-        desk = Desk(store, campaign, prepared, journal, view, lambda: _stop_if_asked(folder))
+        desk = Desk(store, campaign, prepared, journal, view, partial(_stop_if_asked, folder))
         try:
             _run(desk, folder)
         except Stopped as stop:
             store.status(campaign.campaign_id, CampaignStatus.HELD, str(stop))
-            _conclude(prepared, campaign.campaign_id, view)
+            _conclude(prepared, campaign.campaign_id, output, view)
             view.say(f"held: {stop}; go on with: campaign resume {campaign.campaign_id}")
             return Exit.INTERRUPTED
         except KeyboardInterrupt:
@@ -129,7 +137,7 @@ def _drive(store: Store, campaign: Campaign, prepared: Prepared) -> Exit:
             raise
         else:
             store.status(campaign.campaign_id, CampaignStatus.COMPLETE)
-    return _conclude(prepared, campaign.campaign_id, view)
+    return _conclude(prepared, campaign.campaign_id, output, view)
 
 
 def _compared(plan: CampaignPlan) -> str:
@@ -140,10 +148,15 @@ def _compared(plan: CampaignPlan) -> str:
     return f"{line}\nwarning: {several}" if several else line
 
 
-def _conclude(prepared: Prepared, campaign_id: str, view: View) -> Exit:
+def _conclude(prepared: Prepared, campaign_id: str, output: Output, view: View) -> Exit:
+    """The answer, or the whole report, on standard output; the report beside the log as well."""
     with Reader.open(prepared.store_path) as reader:
         summary = summarise(reader, campaign_id)
-        view.say(render(reader, campaign_id, "md"))
+        told = render_summary(summary, reader, output.format) if output.format else headline(summary).text
+        file = outputs_folder(prepared.store_path, campaign_id) / "report.md"
+        file.write_text(render_summary(summary, reader, "md"), encoding="utf-8")
+    view.say(f"report: {file}, or: campaign report {campaign_id} --format html")
+    sys.stdout.write(told)
     return summary.exit_code(strict=prepared.strict)
 
 
@@ -217,12 +230,13 @@ def _note(desk: Desk, startup: int, attempt: int, reason: Reason, error: Excepti
     desk.view.say(f"startup {startup + 1}, attempt {attempt}: {error}")
 
 
-def _stop_if_asked(folder: Path) -> None:
-    request = _stop_request(folder)
-    if request.exists():
-        reason = request.read_text()
-        request.unlink()
-        raise Stopped(reason)
+def _stop_if_asked(folder: Path, block_is_done: bool) -> None:
+    for name in (_STOP, _STOP_AFTER_BLOCK) if block_is_done else (_STOP,):
+        request = folder / name
+        if request.exists():
+            reason = request.read_text()
+            request.unlink()
+            raise Stopped(reason)
 
 
 def _now() -> str:

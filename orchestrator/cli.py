@@ -41,10 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["run"] and not {"-h", "--help"} & set(arguments):
-        from orchestrator.commands.run import hydra_words
-        from orchestrator.launch import run
+        from orchestrator.commands.run import run_run
 
-        return run(hydra_words(arguments[1:]))
+        return run_run(arguments[1:])
     top = parser()
     options, settings = top.parse_known_args(arguments)  # argparse loses positional words that stand behind an option
     if settings and "settings" not in options:

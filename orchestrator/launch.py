@@ -30,6 +30,7 @@ from campaigns.errors import CampaignError, Exit, UsageError, highest
 from orchestrator.places import CONF
 from orchestrator.preparation.identity import file_sha256
 from orchestrator.preparation.prepare import Prepared, prepare
+from orchestrator.progress import ANSWER, Output
 from orchestrator.settings.conf_files import read_by_hydra, shown
 from orchestrator.settings.config import register_schema, typed
 from orchestrator.settings.folders import find, own_folders, with_folders
@@ -37,7 +38,7 @@ from orchestrator.settings.overrides import check, replacing, sentence
 from results.store.place import DEFAULT, check_place, make_place
 
 
-def run(overrides: Sequence[str]) -> Exit:
+def run(overrides: Sequence[str], output: Output = ANSWER) -> Exit:
     """Run one campaign, or one per multirun job; the exit code is the highest-ranked of them."""
     codes: list[Exit] = []
     flags = _flags(overrides)
@@ -46,7 +47,7 @@ def run(overrides: Sequence[str]) -> Exit:
     if flags.multirun:
         make_place(DEFAULT)  # Hydra keeps a sweep's words there
     register_schema()
-    job = partial(_job, codes=codes, words=flags.overrides)
+    job = partial(_job, codes=codes, words=flags.overrides, output=output)
     task = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)
     words = [*replacing(with_folders(flags.overrides, ())), *_without(overrides, flags.overrides)]
     with _command_line(words):
@@ -92,7 +93,7 @@ def _refuse(message: str) -> NoReturn:
     raise UsageError(f"{message}; see campaign run --help")
 
 
-def _job(raw: DictConfig, codes: list[Exit], words: Sequence[str]) -> None:
+def _job(raw: DictConfig, codes: list[Exit], words: Sequence[str], output: Output) -> None:
     from orchestrator.campaign import execute  # Ray is imported here, not for --cfg and --info
 
     if Exit.INTERRUPTED in codes:
@@ -102,7 +103,7 @@ def _job(raw: DictConfig, codes: list[Exit], words: Sequence[str]) -> None:
         config = typed(values)
         check_place(Path(config.store.path))  # before anything is hashed or built
         chosen = HydraConfig.get().overrides
-        codes.append(execute(prepare(config, values, _files([*chosen.hydra, *chosen.task]))))
+        codes.append(execute(prepare(config, values, _files([*chosen.hydra, *chosen.task])), output))
     except OmegaConfBaseException as error:
         codes.append(_say(UsageError(sentence(error, words))))
     except CampaignError as error:

@@ -50,7 +50,7 @@ class Desk:
     prepared: Prepared
     journal: Journal
     view: View
-    stop_requested: Callable[[], None]  # raises when the operator wants the campaign to end
+    stop_requested: Callable[[bool], None]  # told whether a block is done; raises when the operator wants the end
 
     @property
     def plan(self) -> CampaignPlan:
@@ -102,7 +102,7 @@ class Life:
             seen[key].update({request.role: request for request in requests})
             if len(seen[key]) == 2:
                 self._pair(seen[key][Role.CONTROL], seen[key][Role.CANDIDATE])
-                self._desk.stop_requested()
+                self._desk.stop_requested(key == block.keys[-1])
         return True
 
     def _run_sequential(self, blocks: Sequence[Block]) -> None:
@@ -122,6 +122,7 @@ class Life:
                     if step.key in seen:
                         both = {request.role: request, seen[step.key].role: seen[step.key]}
                         self._pair(both[Role.CONTROL], both[Role.CANDIDATE])
+                        self._desk.stop_requested(step.key == block.keys[-1])
                     seen[step.key] = request
 
     def _take(self, block: Block, steps: Sequence[Step], number: int) -> tuple[list[Request], bool]:

@@ -5,9 +5,11 @@ Drawn between requests only. Knows the plan's counts, nothing of servers or the 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -15,6 +17,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from campaigns.plan import PairKey
 from campaigns.records import Pair, Request
 from orchestrator.eta import Pace, in_words
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a campaign prints: its answer on standard output, its progress on standard error."""
+
+    format: str = ""  # of the report; empty: the answer in a sentence
+    quiet: bool = False
+
+    def console(self) -> Console:
+        return Console(stderr=True, quiet=self.quiet)
+
+
+ANSWER = Output()
 
 
 class View:
@@ -35,8 +51,8 @@ class View:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        if not self._console.is_terminal:
-            yield
+        if not self._console.is_terminal or self._console.is_dumb_terminal or "CI" in os.environ:
+            yield  # a line for each pair: nothing here can redraw one
             return
         left = TextColumn("{task.fields[left]}")
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), left)

@@ -167,17 +167,23 @@ def add_compare_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("compare", help="campaigns side by side, or what makes them incomparable")
     parser.add_argument("ids", metavar="ID", nargs="+", help=f"two or more, each {CAMPAIGN}")
     store_option(parser)
+    formats = ("text", "md", "json", "jsonl", "csv")
+    shown = "text, or the paired effects alone as a table of this kind (default: %(default)s)"
+    parser.add_argument("--format", default="text", choices=formats, help=shown)
     parser.set_defaults(run=run_compare)
 
 
 def run_compare(options: argparse.Namespace) -> int:
-    from results.history.comparison import compare
+    from results.history.comparison import EFFECTS, compare, effects
     from results.reading.summary import summarise
+    from results.reports.layout import lay_out
     from results.store.reader import Reader
 
     with Reader.open(options.store) as reader:
         ids = list(dict.fromkeys(reader.resolve(name) for name in options.ids))
         if len(ids) < 2:
             raise UsageError(f"compare needs two campaigns or more, and {' '.join(options.ids)} is one")
-        sys.stdout.write(compare([summarise(reader, campaign_id) for campaign_id in ids]))
+        found = [summarise(reader, campaign_id) for campaign_id in ids]
+    text = compare(found) if options.format == "text" else lay_out(options.format, EFFECTS, effects(found))
+    sys.stdout.write(text)
     return int(Exit.COMPLETE)

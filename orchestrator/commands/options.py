@@ -84,8 +84,16 @@ def device_options(parser: argparse.ArgumentParser) -> None:
 
 
 def table_option(parser: argparse.ArgumentParser) -> None:
-    formats = ("table", "json", "csv")
+    formats = ("table", "md", "json", "jsonl", "csv")
     parser.add_argument("--format", default="table", choices=formats, help="default: %(default)s")
+
+
+def output_options(parser: argparse.ArgumentParser) -> None:
+    """What a campaign that ends says on standard output, and whether its progress is told on standard error."""
+    said = "the whole report on standard output as this, instead of its answer in a sentence"
+    parser.add_argument("--format", default="", choices=("md", "json", "jsonl", "csv"), help=said)
+    parser.add_argument("--report", action="store_const", const="md", dest="format", help="the same as --format md")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
 
 
 def campaign_argument(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:

@@ -16,7 +16,7 @@ def add_report_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("report", help="one campaign as Markdown, HTML, JSON or CSV")
     campaign_argument(parser)
     store_option(parser)
-    formats = ("md", "json", "html", "csv")
+    formats = ("md", "json", "jsonl", "html", "csv")
     parser.add_argument("--format", default="md", choices=formats, help="default: %(default)s")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to the terminal")
     parser.add_argument("--all-quantiles", action="store_true", help="refused quantiles too, marked with n")
@@ -54,14 +54,22 @@ def add_status_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("status", help="where campaigns stand")
     campaign_argument(parser, optional=True)
     store_option(parser)
+    formats = ("text", "md", "json", "jsonl", "csv")
+    parser.add_argument("--format", default="text", choices=formats, help="default: %(default)s")
     parser.set_defaults(run=run_status)
 
 
 def run_status(options: argparse.Namespace) -> int:
-    from results.history.status import details, standing
+    from results.history.status import STANDING, details, standing
+    from results.reports.layout import lay_out
     from results.store.reader import Reader
 
     with Reader.open(options.store) as reader:
+        if options.format != "text":
+            named = [reader.campaign(reader.resolve(options.id))] if options.id else reader.campaigns()
+            rows = [standing(reader, campaign).row for campaign in named]
+            sys.stdout.write(lay_out(options.format, STANDING, rows))
+            return int(Exit.COMPLETE)
         if options.id is not None:
             lines = details(reader, reader.resolve(options.id))
         else:

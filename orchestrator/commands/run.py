@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.commands.options import Parser, campaign_argument, config_option, store_option
+from orchestrator.commands.options import Parser, campaign_argument, config_option, output_options, store_option
+from orchestrator.progress import Output
 
 _RUN = """Compose conf/ with Hydra overrides and run the campaign, e.g.
   campaign run                                        the embedded smoke campaign
@@ -17,6 +18,8 @@ _RUN = """Compose conf/ with Hydra overrides and run the campaign, e.g.
   campaign run --multirun campaign.seed=0,1                 one campaign per value
 --config-dir DIR              files of one's own for any group, beside those of conf/ (campaign init DIR writes a start)
 --store FILE                  the SQLite file (default: outputs/campaigns.sqlite); the key store.path is the same
+--report                      the whole report at the end, not its answer alone; --format md|json|jsonl|csv as well
+--quiet                       no progress on standard error
 --strict ends with 3 when the result is a screen, inconclusive, order-sensitive or below the resolution."""
 
 
@@ -26,11 +29,19 @@ def add_run_parser(subparsers: Any) -> None:
         help="run a campaign",
         description=_RUN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="campaign run [--config-dir DIR] [--store FILE] [--strict] [--cfg job|--info|--multirun] [key=value …]",
+        usage="campaign run [--config-dir D] [--store F] [--strict] [--report] [--quiet] [--cfg job|…] [key=value …]",
     )  # orchestrator.cli hands the words after `run` to Hydra; this parser only explains
 
 
-def hydra_words(words: Sequence[str]) -> list[str]:
+def run_run(words: Sequence[str]) -> int:
+    """The words behind `run`: ours are taken out, Hydra reads the rest."""
+    from orchestrator.launch import run
+
+    ours, others = _own_options(words)
+    return int(run(others, Output(ours.format, ours.quiet)))
+
+
+def _own_options(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """`--strict`, `--store` and `--config-dir` are ours and become keys; everything else is Hydra's."""
     from orchestrator.settings.folders import with_folders
     from orchestrator.settings.overrides import store_override
@@ -39,9 +50,10 @@ def hydra_words(words: Sequence[str]) -> list[str]:
     parser.add_argument("--strict", action="store_true")
     parser.add_argument("--store", type=Path)
     config_option(parser)
+    output_options(parser)
     ours, others = parser.parse_known_args(list(words))
     store = [store_override(ours.store)] if ours.store is not None else []
-    return with_folders([*others, *store, *(["strict=true"] if ours.strict else [])], ours.config_dir)
+    return ours, with_folders([*others, *store, *(["strict=true"] if ours.strict else [])], ours.config_dir)
 
 
 def add_resume_parser(subparsers: Any) -> None:
@@ -49,13 +61,14 @@ def add_resume_parser(subparsers: Any) -> None:
     campaign_argument(parser)
     store_option(parser)
     parser.add_argument("--strict", action="store_true", help="end with 3 when the result is not conclusive")
+    output_options(parser)
     parser.set_defaults(run=run_resume)
 
 
 def run_resume(options: argparse.Namespace) -> int:
     from orchestrator.campaign import resume
 
-    return resume(options.store, options.id, strict=options.strict)
+    return resume(options.store, options.id, Output(options.format, options.quiet), strict=options.strict)
 
 
 def add_stop_parser(subparsers: Any) -> None:
@@ -65,11 +78,13 @@ def add_stop_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--reason", default="stopped by the operator", help="kept with the campaign (default: %(default)s)"
     )
+    whole = "end after the current block instead, which loses no finished pair"
+    parser.add_argument("--after-block", action="store_true", help=whole)
     parser.set_defaults(run=run_stop)
 
 
 def run_stop(options: argparse.Namespace) -> int:
     from orchestrator.campaign import request_stop
 
-    print(request_stop(options.store, options.id, options.reason))
+    print(request_stop(options.store, options.id, options.reason, after_block=options.after_block))
     return 0

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from campaigns.judging.statistics import percent
 from campaigns.judging.verdicts import Judgement
 from results.reading.groups import Group
 from results.reading.summary import Summary
 from results.reports import cells
 from results.reports.layout import table
 
+EFFECTS = ("campaign_id", "order", "fixture", "effect_pct", "ci_low_pct", "ci_high_pct", "verdict")
 _EFFECT_HEADER = ("fixture", "campaign", "paired effect", "95 % interval", "noise floor", "verdict", "change")
 
 
@@ -33,6 +35,23 @@ def compare(summaries: Sequence[Summary]) -> str:
         note = "Levels, control / candidate ms (not paired across campaigns):\n"
         parts.append(note + table(["fixture", *_names(summaries)], _level_rows(summaries)))
     return "\n".join(parts)
+
+
+def effects(summaries: Sequence[Summary]) -> list[tuple[str | float | None, ...]]:
+    """EFFECTS for every fixture and campaign, as numbers; unknown is None. Orders that differ are told by column."""
+    return [
+        (s.campaign.campaign_id, s.plan["order"], name, *_numbers(_judgement(s, name)))
+        for name in _fixtures(summaries)
+        for s in summaries
+    ]
+
+
+def _numbers(judgement: Judgement | None) -> tuple[str | float | None, ...]:
+    if judgement is None or judgement.effect is None:
+        return None, None, None, None
+    ends = (judgement.interval.low, judgement.interval.high) if judgement.interval else (None, None)
+    percents = (None if value is None else percent(value) for value in (judgement.effect, *ends))
+    return *percents, judgement.verdict.value
 
 
 def differing(summaries: Sequence[Summary]) -> list[str]:

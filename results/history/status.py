@@ -12,6 +12,8 @@ from campaigns.records import Campaign, CampaignStatus
 from results.reading.health import told_once
 from results.store.reader import Reader
 
+STANDING = ("campaign_id", "created_utc", "name", "status", "reason", "n_pairs", "n_planned_pairs")
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -20,6 +22,13 @@ class Standing:
     reason: str
     n_recorded: int
     n_planned: int
+
+    @property
+    def row(self) -> tuple[str | int, ...]:
+        """Under the names of STANDING."""
+        c = self.campaign
+        named = (c.campaign_id, c.created_utc, c.name, self.status.value, self.reason)
+        return *named, self.n_recorded, self.n_planned
 
     @property
     def line(self) -> str:
@@ -45,6 +54,14 @@ def n_planned(campaign: Campaign) -> int:
     plan = json.loads(campaign.plan_json)
     cases = sum(len(fixture["seeds"]) for fixture in plan["fixtures"])
     return int(plan["startups"]) * cases * (1 if plan["corpus"] else int(plan["pairs"]))
+
+
+def n_of_open_blocks(reader: Reader, campaign_id: str) -> int:
+    """Recorded pairs of blocks that are not complete: `resume` measures them again, in one server life."""
+    plan = json.loads(reader.campaign(campaign_id).plan_json)
+    pairs = 1 if plan["corpus"] else int(plan["pairs"])
+    counts = Counter((key.startup, key.fixture, key.seed) for key in reader.recorded(campaign_id).pairs)
+    return sum(count for count in counts.values() if count < pairs)
 
 
 def details(reader: Reader, campaign_id: str) -> list[str]:

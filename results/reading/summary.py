@@ -41,6 +41,7 @@ _OF_PAIRS = frozenset({Reason.FIRST_CHUNKS_DIFFER, Reason.CLOCK_MISMATCH})
 class Summary:
     campaign: Campaign
     status: CampaignStatus
+    status_reason: str  # what it ended with; empty for a campaign that is complete
     plan: Mapping[str, Any]  # the frozen plan as plain data
     source: Source
     judgement: Judgement  # over all groups, equal weights
@@ -112,6 +113,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
     return Summary(
         campaign=campaign,
         status=reader.status(campaign_id),
+        status_reason=_reason(reader, campaign_id),
         plan=plan,
         source=source,
         judgement=overall([group.judgement for group in groups], plan),
@@ -137,6 +139,11 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         pair_flags=_pair_flags(pairs),
         failed_gates=_failed_gates(groups, plan),
     )
+
+
+def _reason(reader: Reader, campaign_id: str) -> str:
+    events = reader.status_history(campaign_id)
+    return events[-1].reason if events else ""
 
 
 def overall(judgements: Sequence[Judgement], plan: Mapping[str, Any]) -> Judgement:

@@ -110,6 +110,8 @@ def _warnings(summary: Summary) -> Iterator[str]:
     """From what makes the answer worthless to what a reader should know."""
     if summary.status is not CampaignStatus.COMPLETE:
         yield f"not final: the campaign is {summary.status.value}, {summary.n_pairs} of {summary.n_planned} pairs"
+        if summary.status_reason:
+            yield f"it is {summary.status.value} because: {summary.status_reason}"
     if is_aa(summary):
         yield "an A/A campaign: both arms are equal, what is measured is noise"
     elif several := several_changes(*arms(summary)):

@@ -1,4 +1,4 @@
-"""Rows as text: an aligned table for the terminal, CSV, JSON. Knows no meaning of any column."""
+"""Rows as text: an aligned table for the terminal, Markdown, CSV, JSON, JSON lines. Knows no meaning of any column."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rows = Sequence[Sequence[Any]]
 
 
 def lay_out(format: str, header: Sequence[str], rows: Rows) -> str:
-    """`format`: table, csv or json."""
+    """`format`: one of FORMATS."""
     if format not in _LAYOUTS:
         raise UsageError(f"there is no format {format!r} here: take one of {', '.join(_LAYOUTS)}")
     return _LAYOUTS[format](header, rows)
@@ -53,6 +53,17 @@ def _json(header: Sequence[str], rows: Rows) -> str:
     return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
 
 
+def _jsonl(header: Sequence[str], rows: Rows) -> str:
+    """An object a line: for what is read while it grows, or line by line."""
+    plain = (dict(zip(header, (_plain(value) for value in row), strict=True)) for row in rows)
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in plain)
+
+
+def _markdown(header: Sequence[str], rows: Rows) -> str:
+    lines = [list(header), ["---"] * len(header), *([_cell(value) for value in row] for row in rows)]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
 def _plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else _known(value)
 
@@ -62,4 +73,10 @@ def _known(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-_LAYOUTS: dict[str, Callable[[Sequence[str], Rows], str]] = {"table": table, "csv": _csv, "json": _json}
+_LAYOUTS: dict[str, Callable[[Sequence[str], Rows], str]] = {
+    "table": table,
+    "md": _markdown,
+    "csv": _csv,
+    "json": _json,
+    "jsonl": _jsonl,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from campaigns.errors import UsageError
@@ -12,7 +13,7 @@ Render = Callable[[Summary, Reader, bool], str]
 
 
 def render(reader: Reader, campaign_id: str, format: str, *, all_quantiles: bool = False) -> str:
-    """`format`: md, json, html or csv. `all_quantiles` prints refused quantiles too, marked with n."""
+    """`format`: md, json, jsonl, html or csv. `all_quantiles` prints refused quantiles too, marked with n."""
     return render_summary(summarise(reader, campaign_id), reader, format, all_quantiles=all_quantiles)
 
 
@@ -39,6 +40,13 @@ def _json(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
     return report_json(summary, reader.scores(summary.campaign.campaign_id))
 
 
+def _jsonl(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
+    """The same in one line: for logs that hold one campaign a line."""
+    from results.reports.report_json import content
+
+    return json.dumps(content(summary, reader.scores(summary.campaign.campaign_id)), ensure_ascii=False) + "\n"
+
+
 def _html(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
     from results.reports.html import html
 
@@ -51,4 +59,4 @@ def _csv(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
     return report_csv(summary)
 
 
-FORMATS: dict[str, Render] = {"md": _markdown, "json": _json, "html": _html, "csv": _csv}
+FORMATS: dict[str, Render] = {"md": _markdown, "json": _json, "jsonl": _jsonl, "html": _html, "csv": _csv}

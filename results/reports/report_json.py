@@ -9,12 +9,14 @@ from typing import Any
 from campaigns.judging.quantiles import METHOD, Quantile
 from campaigns.judging.statistics import Interval, percent
 from campaigns.judging.verdicts import Judgement
+from campaigns.plan import differences
 from campaigns.records import Score
 from results.reading.groups import Group
 from results.reading.levels import ArmLevels, Source
 from results.reading.schedules import ArmRoute
 from results.reading.summary import Summary, bound
 from results.reports.cells import verdict
+from results.reports.headline import arms, headline
 from results.reports.tables import scores as score_table
 from results.store.reader import Life
 
@@ -35,12 +37,16 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "name": campaign.name,
         "created_utc": campaign.created_utc,
         "status": summary.status.value,
+        "status_reason": summary.status_reason,
         "mode": summary.plan["mode"],
         "order": summary.plan["order"],
         "startup_mode": summary.plan["startup_mode"],
         "arms": {role: summary.plan[role]["name"] for role in ("control", "candidate")},
         "evidence": summary.evidence.value,
         "verdict": summary.verdict.value,
+        "answer": headline(summary).sentence,
+        "warnings": list(headline(summary).warnings),
+        "changed": list(differences(*arms(summary))),
         **judged(summary.judgement),
         "n_planned_pairs": summary.n_planned,
         "n_pairs": summary.n_pairs,

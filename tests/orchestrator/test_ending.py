@@ -14,6 +14,7 @@ import pytest
 from campaigns.errors import CannotExecute, Exit, ServerFailed
 from campaigns.plan import Block, Role, Step
 from campaigns.records import CampaignStatus, StartupEnd, StartupStatus
+from orchestrator.campaign import Stopped, _stop_if_asked
 from orchestrator.cli import main
 from orchestrator.life import Desk
 from results.store.reader import Reader
@@ -70,7 +71,7 @@ class Life:
             driver.block(campaign, block, self.attempt)
             happens, self.place.happens = self.place.happens, lambda: None
             happens()
-            self.desk.stop_requested()
+            self.desk.stop_requested(True)
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_a_signal_ends_with_130_and_resume_goes_on(
 ) -> None:
     place.happens = lambda: os.kill(os.getpid(), number)
     assert place.run() == Exit.INTERRUPTED
-    assert "interrupted; go on with: campaign resume" in capsys.readouterr().out
+    assert "interrupted; go on with: campaign resume" in capsys.readouterr().err
     assert place.standing() == (CampaignStatus.INTERRUPTED, 1, 1)
     assert place.campaign("resume", "last") == Exit.COMPLETE
     assert place.standing() == (CampaignStatus.COMPLETE, 4, 1)
@@ -99,7 +100,9 @@ def test_a_stop_ends_with_130_says_so_everywhere_and_resume_goes_on(
 ) -> None:
     place.happens = lambda: place.campaign("stop", "last", "--reason", "lunch")
     assert place.run() == Exit.INTERRUPTED
-    assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith("held: lunch; go on with: campaign resume")
+    captured = capsys.readouterr()
+    assert captured.err.rstrip().splitlines()[-1].startswith("held: lunch; go on with: campaign resume")
+    assert "it is held because: lunch" in captured.out
     assert place.standing() == (CampaignStatus.HELD, 1, 1)
     assert place.campaign("status") == Exit.COMPLETE
     assert "held         1/4 pairs  smoke  (lunch)" in capsys.readouterr().out
@@ -107,6 +110,44 @@ def test_a_stop_ends_with_130_says_so_everywhere_and_resume_goes_on(
     assert "status held" in capsys.readouterr().out
     assert place.campaign("resume", "last") == Exit.COMPLETE
     assert place.standing() == (CampaignStatus.COMPLETE, 4, 1)
+
+
+def test_a_stop_may_wait_for_the_block(tmp_path: Path) -> None:
+    (tmp_path / "stop-after-block").write_text("lunch")
+    _stop_if_asked(tmp_path, False)
+    with pytest.raises(Stopped, match="lunch"):
+        _stop_if_asked(tmp_path, True)
+    (tmp_path / "stop").write_text("now")
+    with pytest.raises(Stopped, match="now"):
+        _stop_if_asked(tmp_path, False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_stop_says_before_how_many_pairs_it_costs(
+    place: Place, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def happens() -> None:
+        monkeypatch.setattr("orchestrator.campaign.n_of_open_blocks", lambda reader, name: 3)
+        place.campaign("stop", "last")
+        place.campaign("stop", "last", "--after-block")
+
+    place.happens = happens
+    assert place.run() == Exit.INTERRUPTED
+    told = capfd.readouterr().out
+    assert "3 finished pairs of its block and the current one will be measured again by resume" in told
+    assert "will end after its current block; no finished pair is lost" in told
+
+
+def test_a_failed_campaign_says_why_in_its_report(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
+    def dies() -> None:
+        raise CannotExecute("no such program: nonesuch")
+
+    place.happens = dies
+    assert place.run() == Exit.WORLD
+    for format in ("md", "html", "json"):
+        capfd.readouterr()
+        place.campaign("report", "last", "--format", format)
+        assert "no such program: nonesuch" in capfd.readouterr().out
 
 
 def test_what_changed_in_between_is_refused_with_the_commit_to_go_back_to(

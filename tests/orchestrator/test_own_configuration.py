@@ -122,7 +122,7 @@ def test_a_replaced_mapping_in_a_sweep(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     seen = []
     monkeypatch.setattr(orchestrator.launch, "prepare", lambda config, values, files: values)
-    monkeypatch.setattr(orchestrator.campaign, "execute", lambda values: seen.append(values) or Exit.COMPLETE)
+    monkeypatch.setattr(orchestrator.campaign, "execute", lambda values, output: seen.append(values) or Exit.COMPLETE)
     swept = "campaign.candidate.schedules={projection: columns-128},{selection: keys}"
     assert main(["run", "--multirun", swept]) == Exit.COMPLETE
     assert [values["campaign"]["candidate"]["schedules"] for values in seen] == [

@@ -57,7 +57,13 @@ def report(ran: tuple[Path, object]) -> dict[str, Any]:
 def test_it_completes_and_prints_its_report(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     _, process = ran
     assert process.returncode == 0, process.stderr
-    assert "# smoke: torch-tuned against torch-plain" in process.stdout and "Traceback" not in process.stderr
+    answer = process.stdout.splitlines()
+    assert answer[0].startswith("screen (") and f"all {4 * PAIRS} pairs exact" in answer[0]
+    assert all(line.startswith("  ! ") for line in answer[1:])  # progress goes to standard error
+    assert "projection: columns-32 -> columns-128; selection: sort -> keys" in process.stderr
+    assert "Traceback" not in process.stderr
+    [written] = (ran[0] / "outputs").glob("*/report.md")
+    assert written.read_text().startswith("# smoke: torch-tuned against torch-plain (projection")
 
 
 def test_every_planned_pair_is_there_and_exact(report: dict[str, Any]) -> None:

@@ -1,0 +1,98 @@
+"""Results on standard output, progress on standard error, in the format that was asked for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from campaigns.errors import Exit
+from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
+from orchestrator.cli import main
+from orchestrator.progress import Output, View
+from results.reports.layout import lay_out
+from results.store.writer import Store
+from results.transfer.synthetic import Driver, Script, Trajectory
+
+PLAN = CampaignPlan("piped", Arm("a"), Arm("b|c"), (Fixture("f", "{}", (0,)),), ServerPlan("null"), startups=3, pairs=2)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store.sqlite"
+    with Store.open(path) as writer:
+        for seed in range(2):
+            Driver(writer, replace(PLAN, seed=seed), lambda step, attempt: Script(Trajectory(30, 10, 19), 16.0)).run()
+    return path
+
+
+def read(format: str, text: str) -> list[dict[str, Any]]:
+    """The rows again, by a reader of somebody else's."""
+    if format == "csv":
+        return list(csv.DictReader(io.StringIO(text)))
+    if format == "jsonl":
+        return [json.loads(line) for line in text.splitlines()]
+    if format == "json":
+        found = json.loads(text)
+        return list(found) if isinstance(found, list) else [found]
+    head, _, *rows = text.splitlines()
+    names = [cell.strip() for cell in head.strip("|").split("|")]
+    return [
+        dict(zip(names, (cell.strip() for cell in row.replace("\\|", "/").strip("|").split("|")), strict=True))
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("format", ["md", "json", "jsonl", "csv"])
+@pytest.mark.parametrize("words", [["status"], ["history"], ["compare", "ID", "last"]])
+def test_every_format_holds_the_same_rows(
+    words: list[str], format: str, store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "--format", "jsonl", "--store", str(store)]) == Exit.COMPLETE
+    ids = [json.loads(line)["campaign_id"] for line in capfd.readouterr().out.splitlines()]
+    words = [ids[0] if word == "ID" else word for word in words]
+    assert main([*words, "--format", format, "--store", str(store)]) == Exit.COMPLETE
+    assert [row["campaign_id"] for row in read(format, capfd.readouterr().out)] == ids
+
+
+def test_a_report_in_one_line(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "last", "--format", "jsonl", "--store", str(store)]) == Exit.COMPLETE
+    out = capfd.readouterr().out
+    assert out.count("\n") == 1 and json.loads(out)["n_pairs"] == 6
+
+
+def test_a_markdown_cell_cannot_end_its_column() -> None:
+    assert lay_out("md", ("a", "b"), [("x|y", 1.5)]).splitlines()[2] == r"| x\|y | 1.5 |"
+
+
+def test_a_reader_that_leaves_ends_nothing(store: Path) -> None:
+    command = f"{sys.executable} -m orchestrator.cli history --format md --store {store} | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "" and done.stdout.count("\n") == 1
+
+
+def test_progress_is_lines_where_nothing_can_be_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    for dumb, variables in ((True, {"TERM": "dumb"}), (True, {"CI": "true"}), (False, {})):
+        monkeypatch.delenv("CI", raising=False)
+        monkeypatch.setenv("TERM", "xterm")
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        out = io.StringIO()
+        with View(Console(file=out, force_terminal=True), 4, ()).shown():
+            pass
+        assert ("\x1b" not in out.getvalue()) is dumb
+
+
+def test_quiet_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    View(Output(quiet=True).console(), 1, ()).say("progress")
+    View(Output().console(), 1, ()).say("told")
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("", "told\n")
