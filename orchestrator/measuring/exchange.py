@@ -18,6 +18,7 @@ from orchestrator.measuring.arrivals import Arrivals, arrivals
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _QUOTED_CHARS = 300
+DONE = "[DONE]"
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ def _failure(recording: Recording, answer: _Answer, broken: str) -> tuple[Reason
         return Reason.REDIRECT, f"HTTP {status} to {answer.location or 'nowhere'}: point server.base_url at the target"
     if status is not None and status >= 400:
         return Reason.HTTP_ERROR, f"HTTP {status}: {_error_text(bytes(answer.body))}"
-    if any(event.data == "[DONE]" for event in answer.events):
+    if any(event.data.strip() == DONE for event in answer.events):
         return None, ""
     lost = None if answer.complete else _transport_failure(recording, answer)
     if lost is not None:
@@ -228,7 +229,7 @@ def _error_text(body: bytes) -> str:
     text = body.decode(errors="replace")
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text[:_QUOTED_CHARS]
     error = value.get("error", value) if isinstance(value, dict) else value
     message = error.get("message", error) if isinstance(error, dict) else error

@@ -273,8 +273,7 @@ def _num_tokens(chunk: Chunk) -> int | None:
 
 def _num_characters(chunk: Chunk) -> int:
     """In every channel; of a tool call what it adds to the answer, not its random id."""
-    called = (call.get("function") or {} for call in chunk.tool_calls)
-    return len(chunk.text) + len(chunk.reasoning) + sum(len(part or "") for call in called for part in call.values())
+    return len(chunk.text) + len(chunk.reasoning) + sum(len(c.name) + len(c.arguments) for c in chunk.tool_calls)
 
 
 def _prompt_tokens(reply: Reply) -> int | None:

@@ -13,10 +13,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from campaigns.records import Reason
-from orchestrator.measuring.exchange import Event
+from orchestrator.measuring.exchange import DONE, Event
+from orchestrator.servers import fields
+from orchestrator.servers.fields import MOST_NS, MOST_PER_ROUND, MOST_TOKENS, Malformed, Object
 
 _REASONING_FIELDS = ("reasoning", "reasoning_content")  # vLLM's name; the older one, SGLang's and llama.cpp's
+_KINDS = ("spec", "q1")
 _FAILED_FINISHES = ("error", "abort")
+
+
+@dataclass(frozen=True)
+class CallDelta:
+    """What one chunk adds to a tool call."""
+
+    index: int | None
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True)
@@ -27,7 +40,7 @@ class Chunk:
     coalesced: bool  # shared its arrival with another content chunk
     text: str = ""
     reasoning: str = ""
-    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    tool_calls: tuple[CallDelta, ...] = ()
     token_ids: tuple[int, ...] | None = None
     wake_ns: int = 0  # from its arrival until the client's process had it
 
@@ -79,14 +92,11 @@ class Reply:
     message: str
 
 
-class MalformedChunk(Exception):
-    """A chunk that does not have the dialect's shape; the message names it."""
-
-
 class _Reader:
     """Collects chunks in order; mutable while the events are read."""
 
     def __init__(self) -> None:
+        self.first_event_ns: int | None = None
         self.chunks: list[Chunk] = []
         self.prompt_token_ids: tuple[int, ...] | None = None
         self.usage: Usage | None = None
@@ -97,7 +107,10 @@ class _Reader:
 
     def read(self, events: Iterable[Event]) -> None:
         for event in events:
-            if event.data == "[DONE]":
+            if _says_nothing(event):
+                continue
+            self.first_event_ns = event.at_ns if self.first_event_ns is None else self.first_event_ns
+            if event.data.strip() == DONE:
                 self.done = True
                 return
             self._take(event)
@@ -105,19 +118,19 @@ class _Reader:
                 return
 
     def _take(self, event: Event) -> None:
-        value = _json_object(event.data)
+        value = fields.parse_object(event.data, "an event")
         if event.kind == "error" or value.get("error") or value.get("object") == "error":
             self.error = _error_text(value)
             return
         self.usage = _usage(value) or self.usage
         self.engine = _engine(value) or self.engine
-        self.prompt_token_ids = _ids(value.get("prompt_token_ids")) or self.prompt_token_ids
-        for choice in _typed(value.get("choices") or [], list, "choices"):
+        self.prompt_token_ids = fields.ids(value, "prompt_token_ids") or self.prompt_token_ids
+        for choice in fields.mappings(value, "choices") or ():
             self._choice(choice, event)
 
-    def _choice(self, choice: Mapping[str, Any], event: Event) -> None:
-        self.prompt_token_ids = _ids(choice.get("prompt_token_ids")) or self.prompt_token_ids
-        self.finish_reason = choice.get("finish_reason") or self.finish_reason
+    def _choice(self, choice: Object, event: Event) -> None:
+        self.prompt_token_ids = fields.ids(choice, "prompt_token_ids") or self.prompt_token_ids
+        self.finish_reason = fields.text(choice, "finish_reason") or self.finish_reason
         chunk = _chunk(choice, event)
         if chunk is None:
             return
@@ -128,6 +141,12 @@ class _Reader:
         self.chunks.append(replace(chunk, coalesced=shares))
 
 
+def _says_nothing(event: Event) -> bool:
+    """A keep-alive: no data, or an event of a name of its own (`ping`) whose data is no object."""
+    data = event.data.strip()
+    return not data or (event.kind not in ("message", "error") and not data.startswith("{"))
+
+
 def read(events: tuple[Event, ...]) -> Reply:
     """The reply that these events make. Never raises: what is wrong is in `failure` and `message`."""
     reader = _Reader()
@@ -135,14 +154,14 @@ def read(events: tuple[Event, ...]) -> Reply:
     message = ""
     try:
         reader.read(events)
-    except MalformedChunk as error:
+    except Malformed as error:
         failure, message = Reason.MALFORMED_STREAM, str(error)
     if reader.error:
         failure, message = Reason.ERROR_EVENT, reader.error
     elif failure is None:
         failure, message = _ending(reader)
     return Reply(
-        first_event_ns=events[0].at_ns if events else None,
+        first_event_ns=reader.first_event_ns,
         chunks=tuple(reader.chunks),
         text=_join(chunk.text for chunk in reader.chunks),
         reasoning=_join(chunk.reasoning for chunk in reader.chunks),
@@ -167,23 +186,33 @@ def _ending(reader: _Reader) -> tuple[Reason | None, str]:
     return None, ""
 
 
-def _chunk(choice: Mapping[str, Any], event: Event) -> Chunk | None:
+def _chunk(choice: Object, event: Event) -> Chunk | None:
     """The content of a choice; None for a delta without any."""
-    delta = _typed(choice.get("delta") or {}, dict, "delta")
-    text = delta.get("content") or choice.get("text") or ""
-    reasoning = next((delta[name] for name in _REASONING_FIELDS if delta.get(name)), "")
-    tool_calls = tuple(_typed(call, dict, "tool call") for call in delta.get("tool_calls") or ())
-    token_ids = _ids(choice.get("token_ids"))
+    delta = fields.mapping(choice, "delta") or {}
+    text = fields.text(delta, "content") or fields.text(choice, "text") or ""
+    reasoning = next((said for name in _REASONING_FIELDS if (said := fields.text(delta, name))), "")
+    tool_calls = tuple(_call(call) for call in fields.mappings(delta, "tool_calls") or ())
+    token_ids = fields.ids(choice, "token_ids")
     if not (text or reasoning or tool_calls or token_ids):
         return None
     return Chunk(
         at_ns=event.at_ns,
         coalesced=False,
-        text=_typed(text, str, "content"),
-        reasoning=_typed(reasoning, str, "reasoning"),
+        text=text,
+        reasoning=reasoning,
         tool_calls=tool_calls,
         token_ids=token_ids,
         wake_ns=event.wake_ns,
+    )
+
+
+def _call(delta: Object) -> CallDelta:
+    function = fields.mapping(delta, "function") or {}
+    return CallDelta(
+        index=fields.whole(delta, "index", fields.MOST_PER_ROUND),
+        id=fields.text(delta, "id") or "",
+        name=fields.text(function, "name") or "",
+        arguments=fields.text(function, "arguments") or "",
     )
 
 
@@ -200,63 +229,61 @@ def _join(parts: Iterable[str]) -> str:
 
 
 def _tool_calls(chunks: Iterable[Chunk]) -> str:
-    """All calls as JSON, put together from their deltas in order of arrival. Call ids are random and are left out."""
-    calls: dict[int, dict[str, Any]] = {}
+    """All calls as JSON, put together from their deltas in order of arrival. Call ids are random and are left out.
+
+    An index that comes again with another id, or without one and with another name, is another call.
+    """
+    calls: list[dict[str, Any]] = []
+    open_calls: dict[int, tuple[dict[str, Any], str]] = {}  # by index: the call and its id
     for delta in (delta for chunk in chunks for delta in chunk.tool_calls):
-        call = calls.setdefault(delta.get("index", len(calls)), {"type": "function", "function": {}})
-        for name, part in (delta.get("function") or {}).items():
-            call["function"][name] = call["function"].get(name, "") + (part or "")
-    return json.dumps(list(calls.values()), ensure_ascii=False, separators=(",", ":")) if calls else ""
+        index = len(open_calls) if delta.index is None else delta.index
+        function, known = open_calls.get(index, ({}, ""))
+        if index not in open_calls or _is_another(delta, known, function):
+            function, known = {}, ""
+            calls.append({"type": "function", "function": function})
+        open_calls[index] = function, delta.id or known
+        if delta.name and delta.name != function.get("name"):
+            function["name"] = function.get("name", "") + delta.name
+        function["arguments"] = function.get("arguments", "") + delta.arguments
+    return json.dumps(calls, ensure_ascii=False, separators=(",", ":")) if calls else ""
 
 
-def _usage(value: Mapping[str, Any]) -> Usage | None:
-    usage = value.get("usage")
-    if not isinstance(usage, dict):
+def _is_another(delta: CallDelta, known: str, function: Mapping[str, Any]) -> bool:
+    if delta.id and known:
+        return delta.id != known
+    return bool(delta.name and function.get("name") and delta.name != function["name"])
+
+
+def _usage(value: Object) -> Usage | None:
+    usage = fields.mapping(value, "usage")
+    if usage is None:
         return None
-    details = usage.get("prompt_tokens_details") or {}
+    details = fields.mapping(usage, "prompt_tokens_details") or {}
     return Usage(
-        prompt_tokens=usage.get("prompt_tokens"),
-        completion_tokens=usage.get("completion_tokens"),
-        cached_tokens=details.get("cached_tokens"),
+        prompt_tokens=fields.whole(usage, "prompt_tokens", MOST_TOKENS),
+        completion_tokens=fields.whole(usage, "completion_tokens", MOST_TOKENS),
+        cached_tokens=fields.whole(details, "cached_tokens", MOST_TOKENS),
     )
 
 
-def _engine(value: Mapping[str, Any]) -> EngineMetrics | None:
+def _engine(value: Object) -> EngineMetrics | None:
     """Our `metrics`; a server's own, without any of these names, is not ours to interpret."""
     metrics = value.get("metrics")
     if not isinstance(metrics, dict) or not {"rounds", "decode_ns"} & metrics.keys():
         return None
-    rounds = metrics.get("rounds")
+    rounds = fields.mappings(metrics, "rounds")
     return EngineMetrics(
-        queue_ns=metrics.get("queue_ns"),
-        prefill_ns=metrics.get("prefill_ns"),
-        decode_ns=metrics.get("decode_ns"),
-        rounds=None if rounds is None else tuple(_engine_round(entry) for entry in _typed(rounds, list, "rounds")),
+        **{name: fields.whole(metrics, name, MOST_NS) for name in ("queue_ns", "prefill_ns", "decode_ns")},
+        rounds=None if rounds is None else tuple(_engine_round(entry) for entry in rounds),
     )
 
 
-def _engine_round(entry: Mapping[str, Any]) -> EngineRound:
-    return EngineRound(**{name: entry.get(name) for name in EngineRound.__dataclass_fields__})
+def _engine_round(entry: Object) -> EngineRound:
+    names = (name for name in EngineRound.__dataclass_fields__ if name != "kind")
+    numbers = {name: fields.whole(entry, name, MOST_NS if name.endswith("_ns") else MOST_PER_ROUND) for name in names}
+    return EngineRound(kind=fields.word(entry, "kind", _KINDS), **numbers)
 
 
-def _ids(value: Any) -> tuple[int, ...] | None:
-    return None if value is None else tuple(_typed(value, list, "token_ids"))
-
-
-def _json_object(data: str) -> dict[str, Any]:
-    try:
-        value: dict[str, Any] = _typed(json.loads(data), dict, "event")
-    except ValueError:
-        raise MalformedChunk(f"an event is not JSON: {data[:80]!r}") from None
-    return value
-
-
-def _typed(value: Any, kind: type, what: str) -> Any:
-    if not isinstance(value, kind):
-        raise MalformedChunk(f"{what} is {type(value).__name__} and not {kind.__name__}: {str(value)[:80]}")
-    return value
-
-
-def _error_text(value: Mapping[str, Any]) -> str:
+def _error_text(value: Object) -> str:
     error = value.get("error") or value
     return str(error.get("message", error) if isinstance(error, dict) else error)

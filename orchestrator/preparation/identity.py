@@ -150,9 +150,13 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         for name in _COMPARED
         if before.get(name) and after.get(name) and before[name] != after[name]
     ]
-    first = {(lib["rank"], lib["path"]): lib["sha256"] for lib in before.get("libraries", [])}
+    first = {_place(lib): lib.get("sha256") for lib in before.get("libraries") or ()}
     return hashes + [
-        f"{lib['path']} was {first[key]} and is {lib['sha256']}"
-        for lib in after.get("libraries", [])
-        if (key := (lib["rank"], lib["path"])) in first and first[key] != lib["sha256"]
+        f"{lib['path']} was {first[_place(lib)]} and is {lib.get('sha256')}"
+        for lib in after.get("libraries") or ()
+        if _place(lib) in first and first[_place(lib)] != lib.get("sha256")
     ]
+
+
+def _place(library: Mapping[str, Any]) -> tuple[Any, Any]:
+    return library.get("rank"), library.get("path")

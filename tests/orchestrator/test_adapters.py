@@ -420,3 +420,47 @@ def test_attached_server_that_drops_unknown_routes_is_measured(wire: Any) -> Non
     for _ in range(2):
         attach.reset_cache(server.url)
     assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ([1], "not an object"),
+        ({"counters": {"0": 1}}, "counters"),
+        ({"counters": [None]}, r"counters\[0\] is null"),
+        ({"counters": [{"operator": "p", "schedule": "s", "hits": "12"}]}, "hits is '12'"),
+        ({"counters": [{"operator": "p", "schedule": "s", "hits": -1}]}, "hits is -1"),
+        ({"counters": [{"operator": 5, "schedule": "s", "hits": 1}]}, "operator is 5"),
+    ],
+)
+def test_counters_of_another_shape_are_the_servers_fault(
+    service: Callable[..., Service], answer: Any, told: str
+) -> None:
+    told_by = service({"GET /campaign/counters": (200, answer)})
+    with pytest.raises(ServerFailed, match=told):
+        open_adapter("dflash2").counters(told_by.url)
+
+
+@pytest.mark.parametrize("answer", [["x"], {"libraries": "none"}, {"libraries": [None]}, {"made_weights": [1]}])
+def test_an_identity_of_another_shape_is_the_servers_fault(service: Callable[..., Service], answer: Any) -> None:
+    with pytest.raises(ServerFailed, match="/campaign/identity"):
+        open_adapter("dflash2").identity(service({"GET /campaign/identity": (200, answer)}).url)
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-4", "1e300"])
+def test_metrics_that_are_no_counts_are_absent(service: Callable[..., Service], value: str) -> None:
+    text = f"vllm:inter_token_latency_seconds_count {value}\nvllm:spec_decode_num_drafts_total 7\n"
+    assert open_adapter("command").counters(service({"GET /metrics": (200, text.encode())}).url) == {
+        "speculation/drafts": 7
+    }
+
+
+@pytest.mark.parametrize("answer", [[1], {"data": [None]}, {"data": "small"}, {"data": [{"max_model_len": "8"}]}])
+def test_models_of_another_shape_say_no_length(service: Callable[..., Service], answer: Any) -> None:
+    assert open_adapter("command").max_model_len(service({"GET /v1/models": (200, answer)}).url) is None
+
+
+@pytest.mark.parametrize("tokens", [[1, 2**70], [1, -1], [1.0], ["1"], [True], "12", [None]])
+def test_tokens_of_another_shape_are_none(service: Callable[..., Service], tokens: Any) -> None:
+    told_by = service({"POST /tokenize": (200, {"tokens": tokens})})
+    assert open_adapter("command").tokenize(told_by.url, TEXT, "m") is None

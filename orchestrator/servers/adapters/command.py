@@ -21,6 +21,7 @@ from orchestrator.places import ROOT
 from orchestrator.servers.adapters.control import ask_metrics
 from orchestrator.servers.adapters.face import Launch
 from orchestrator.servers.adapters.openai import OpenAIServer
+from orchestrator.servers.fields import MOST_NS
 
 # Names of ours for counters of vLLM's. Each decode step of a request is one observation of its inter-token latency.
 _COUNTERS = {
@@ -49,7 +50,8 @@ class CommandServer(OpenAIServer):
 
     def counters(self, base_url: str) -> dict[str, int] | None:
         found = ask_metrics(base_url)
-        return {ours: int(found[theirs]) for ours, theirs in _COUNTERS.items() if theirs in found} or None
+        counts = {ours: found[theirs] for ours, theirs in _COUNTERS.items() if theirs in found}
+        return {ours: int(count) for ours, count in counts.items() if 0 <= count <= MOST_NS} or None
 
     def one_arm(self, arms: tuple[Arm, ...]) -> Arm:
         """The arm that this server life is. Schedules mean nothing to a server that is not ours."""

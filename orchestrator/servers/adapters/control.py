@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import socket
 import weakref
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from campaigns.errors import ServerFailed, UsageError
+from orchestrator.servers.fields import Malformed
 
+T = TypeVar("T")
 _TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
 _ABSENT = (404, 405, 501)
@@ -59,12 +63,31 @@ def ask_json(base_url: str, method: str, path: str, body: Any = None, session: S
         raise ServerRefused(f"{method} {path}: HTTP {status}: {_message(text)}")
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None  # a catch-all page, not the route
 
 
+def ask_object(base_url: str, path: str, session: Session | None = None) -> Mapping[str, Any] | None:
+    """GET of a route whose answer is an object; None where there is no such route. ServerFailed on another answer."""
+    answer = ask_json(base_url, "GET", path, session=session)
+    if answer is not None and not isinstance(answer, dict):
+        raise ServerFailed(f"GET {path}: the answer is {str(answer)[:80]}, which is not an object")
+    return answer
+
+
+def said(path: str, read: Callable[[], T]) -> T:
+    """What `read` makes of an answer; ServerFailed that names the route and the field where it is malformed."""
+    try:
+        return read()
+    except Malformed as error:
+        raise ServerFailed(f"GET {path}: {error}") from error
+
+
 def ask_metrics(base_url: str) -> dict[str, float]:
-    """Prometheus samples of GET /metrics by name, summed over their labels; empty where there are none."""
+    """Prometheus samples of GET /metrics by name, summed over their labels; empty where there are none.
+
+    A sum that is no finite number is left out: its counter is absent.
+    """
     status, text = ask(base_url, "GET", "/metrics")
     totals: dict[str, float] = {}
     try:
@@ -73,7 +96,7 @@ def ask_metrics(base_url: str) -> dict[str, float]:
         return {}
     for sample in (sample for family in families for sample in family.samples):
         totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
-    return totals
+    return {name: total for name, total in totals.items() if math.isfinite(total)}
 
 
 def _exchange(
@@ -130,5 +153,5 @@ def _message(text: bytes) -> str:
     try:
         value = json.loads(text)
         return str(value["error"]["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return text.decode(errors="replace")[:300]

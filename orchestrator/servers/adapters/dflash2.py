@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, ServerPlan
 from campaigns.routes import hits_name, refusal_name
+from orchestrator.servers import fields
 from orchestrator.servers.adapters.command import model_path
-from orchestrator.servers.adapters.control import Session, ask_json
+from orchestrator.servers.adapters.control import Session, ask_json, ask_object, said
 from orchestrator.servers.adapters.face import Launch
 from orchestrator.servers.adapters.openai import OpenAIServer
+from orchestrator.servers.fields import Object
 
 
 class Dflash2Server(OpenAIServer):
@@ -45,18 +47,13 @@ class Dflash2Server(OpenAIServer):
                 raise ServerFailed(f"the server was told to be {wanted} and reads back {answer}")
 
     def counters(self, base_url: str) -> dict[str, int] | None:
-        answer = ask_json(base_url, "GET", "/campaign/counters", session=self._session)
-        if answer is None:
-            return None
-        totals: Counter[str] = Counter()
-        for entry in answer["counters"]:
-            totals[hits_name(entry["operator"], entry["schedule"])] += entry["hits"]
-        for entry in answer.get("refusals", ()):
-            totals[refusal_name(entry["operator"], entry["schedule"], entry["reason"])] += entry["calls"]
-        return dict(totals)
+        answer = ask_object(base_url, "/campaign/counters", self._session)
+        return None if answer is None else said("/campaign/counters", lambda: _totals(answer))
 
     def identity(self, base_url: str) -> dict[str, Any]:
-        return ask_json(base_url, "GET", "/campaign/identity") or {}
+        answer = ask_object(base_url, "/campaign/identity") or {}
+        said("/campaign/identity", lambda: _check_identity(answer))
+        return dict(answer)
 
 
 def flag_value(words: Sequence[str], flag: str) -> str | None:
@@ -70,9 +67,38 @@ def flag_value(words: Sequence[str], flag: str) -> str | None:
     return found
 
 
+def _totals(answer: Object) -> dict[str, int]:
+    totals: Counter[str] = Counter()
+    for entry in fields.mappings(answer, "counters") or ():
+        totals[hits_name(_name(entry, "operator"), _name(entry, "schedule"))] += _count(entry, "hits")
+    for entry in fields.mappings(answer, "refusals") or ():
+        name = refusal_name(_name(entry, "operator"), _name(entry, "schedule"), _name(entry, "reason"))
+        totals[name] += _count(entry, "calls")
+    return dict(totals)
+
+
+def _name(entry: Object, name: str) -> str:
+    return fields.text(entry, name) or ""
+
+
+def _count(entry: Object, name: str) -> int:
+    return fields.whole(entry, name, fields.MOST_NS) or 0
+
+
+def _check_identity(answer: Object) -> None:
+    """What the control plane reads of it."""
+    for library in fields.mappings(answer, "libraries") or ():
+        fields.text(library, "path")
+        fields.text(library, "sha256")
+        fields.whole(library, "rank", fields.MOST_PER_ROUND)
+    made = fields.mapping(answer, "made_weights")
+    if made is not None:
+        fields.text(made, "sha256")
+
+
 def _reads_back(answer: Any, wanted: Mapping[str, Any]) -> bool:
     """Whether the arm is the one that was asked for; the server may name its defaults beside the arm's schedules."""
     if not isinstance(answer, dict) or answer.get("name") != wanted["name"]:
         return False
-    schedules: dict[str, str] = answer.get("schedules", {})
-    return bool(wanted["schedules"].items() <= schedules.items())
+    schedules = answer.get("schedules", {})
+    return isinstance(schedules, dict) and bool(wanted["schedules"].items() <= schedules.items())

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from campaigns.errors import UsageError
 from campaigns.plan import Arm, Fixture, Sampling
+from orchestrator.servers import fields
 from orchestrator.servers.adapters.control import ServerRefused, ask_json
 
 _TOKENIZED = ("prompt", "messages", "tools", "chat_template_kwargs")
@@ -51,14 +52,18 @@ class OpenAIServer:
             if self.strict:
                 raise
             return None
-        tokens = answer.get("tokens") if isinstance(answer, dict) else None
-        return tuple(tokens) if isinstance(tokens, list) and _are_ids(tokens) else None
+        try:
+            return (fields.ids(answer, "tokens") if isinstance(answer, dict) else None) or None
+        except fields.Malformed:
+            return None  # another dialect's route; one that does not know our field answers with an empty list
 
     def max_model_len(self, base_url: str) -> int | None:
         answer = ask_json(base_url, "GET", "/v1/models")
-        models = answer.get("data") if isinstance(answer, dict) else None
-        length = models[0].get("max_model_len") if models else None
-        return length if isinstance(length, int) else None
+        try:
+            models = fields.mappings(answer, "data") if isinstance(answer, dict) else None
+            return fields.whole(models[0], "max_model_len", fields.MOST_TOKENS) if models else None
+        except fields.Malformed:
+            return None  # another dialect's list
 
     def body(self, fixture: Fixture, seed: int, max_tokens: int, sampling: Sampling, model: str) -> tuple[str, bytes]:
         ours: dict[str, Any] = {
@@ -84,8 +89,3 @@ def _joined(fixture: Fixture, ours: dict[str, Any]) -> bytes:
         raise UsageError(f"fixture {fixture.id}: {', '.join(twice)} belongs to the campaign, not to the fixture")
     inner = fixture.body.strip()[1:-1].strip()
     return f"{{{inner},{json.dumps(ours)[1:-1]}}}".encode()
-
-
-def _are_ids(tokens: list[Any]) -> bool:
-    """A dialect that does not know our field answers with an empty list."""
-    return bool(tokens) and all(isinstance(token, int) for token in tokens)
