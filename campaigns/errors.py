@@ -8,6 +8,8 @@
     │   ├── LeaseTimeout        somebody else holds it
     │   ├── ServerFailed        not ready, died, did not answer in time
     │   │   └── CannotExecute   its command cannot be executed: no use in trying again
+    │   ├── HelperLost          a process of our own died: nothing was wrong with the server, a new life measures again
+    │   ├── RayLost             Ray itself is gone: no new life in this run, `resume` goes on
     │   ├── StoreUnwritable     disk full, read-only, locked
     │   └── StoreUnreadable     damaged, not permitted
     └── IdentityMismatch    6   hash, tokenizer or identity mismatch, store of a newer version
@@ -85,6 +87,14 @@ class ServerFailed(WorldError):
 
 
 class CannotExecute(ServerFailed):
+    pass
+
+
+class HelperLost(WorldError):
+    pass
+
+
+class RayLost(WorldError):
     pass
 
 

@@ -66,6 +66,7 @@ class Reason(StrEnum):
     TOKENIZER_MISMATCH = "tokenizer-mismatch"
     NOT_READY = "not-ready"
     SERVER_ERROR = "server-error"
+    HELPER_LOST = "helper-lost"  # a process of our own: recorder, null server, sampler, Ray
     LEASE_FAILED = "lease-failed"
     SURVIVORS = "survivors"
     INTERRUPTED = "interrupted"

@@ -17,8 +17,10 @@ from campaigns.errors import (
     CampaignError,
     CannotExecute,
     Exit,
+    HelperLost,
     IdentityMismatch,
     NothingAdmissible,
+    RayLost,
     ServerFailed,
     StoreUnwritable,
     UsageError,
@@ -27,6 +29,7 @@ from campaigns.judging.verdicts import counted
 from campaigns.plan import Block, CampaignPlan, blocks, pair_keys, several_changes
 from campaigns.provenance import differing_keys
 from campaigns.records import Campaign, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
+from orchestrator import detaching, terminal
 from orchestrator.journal import Journal
 from orchestrator.life import Desk, Life
 from orchestrator.preparation.pinning import pin_prompts
@@ -41,8 +44,14 @@ from results.reports.report import render_summary
 from results.store.reader import Reader
 from results.store.writer import Store
 
-# What ends a startup and the campaign with it; anything else is the server's.
-_REASONS = {IdentityMismatch: Reason.IDENTITY_FAIL, NothingAdmissible: Reason.ARM_NOT_DISTINCT}
+# What ends a startup; anything else is the server's.
+_REASONS = {
+    IdentityMismatch: Reason.IDENTITY_FAIL,
+    NothingAdmissible: Reason.ARM_NOT_DISTINCT,
+    HelperLost: Reason.HELPER_LOST,
+    RayLost: Reason.HELPER_LOST,
+}
+_TRIED_AGAIN = (ServerFailed, HelperLost)  # in a new life
 
 
 class Stopped(Exception):
@@ -53,7 +62,7 @@ def execute(prepared: Prepared, output: Output = ANSWER) -> Exit:
     """Run a new campaign to its end; returns the exit code of its result, INTERRUPTED where it was told to end."""
     with Store.open(prepared.store_path) as store:
         pin_prompts(store, prepared)
-        campaign = prepared.campaign(store.next_run_number(prepared.config_sha256))
+        campaign = prepared.campaign()
         store.begin(campaign)
         return _drive(store, campaign, prepared, output)
 
@@ -62,6 +71,12 @@ def resume(store_path: Path, campaign_id: str, output: Output = ANSWER, *, stric
     """Run what is missing of a recorded campaign; refuses when its fingerprint has changed."""
     with Reader.open(store_path) as reader:
         campaign = reader.campaign(reader.resolve(campaign_id))
+        source = reader.imported_from(campaign.campaign_id)
+    if source:
+        raise UsageError(
+            f"campaign {campaign.campaign_id} was imported from {source}, and its configuration may name commands of "
+            "others: resume it in the store that it was measured in, or start a campaign of your own"
+        )
     prepared = replace(prepare_again(campaign.config_json), store_path=store_path, strict=strict)
     changed = differing_keys(campaign.fingerprint, prepared.fingerprint)
     if changed:
@@ -113,6 +128,8 @@ _STOP, _STOP_AFTER_BLOCK = "stop", "stop-after-block"
 
 def _drive(store: Store, campaign: Campaign, prepared: Prepared, output: Output) -> Exit:
     folder = outputs_folder(prepared.store_path, campaign.campaign_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    detaching.settle(campaign.campaign_id, folder)
     view = View(output.console(), len(pair_keys(prepared.plan)), store.recorded(campaign.campaign_id).pairs)
     name = f"{campaign.campaign_id} ({campaign.name})"
     for request in (_STOP, _STOP_AFTER_BLOCK):
@@ -132,8 +149,9 @@ def _drive(store: Store, campaign: Campaign, prepared: Prepared, output: Output)
             store.status(campaign.campaign_id, CampaignStatus.INTERRUPTED, "interrupted from the keyboard")
             view.say(f"interrupted; go on with: campaign resume {campaign.campaign_id}")
             return Exit.INTERRUPTED
-        except CampaignError as error:
-            store.status(campaign.campaign_id, CampaignStatus.FAILED, str(error))
+        except Exception as error:
+            told = str(error) if isinstance(error, CampaignError) else f"a bug: {error!r}"
+            store.status(campaign.campaign_id, CampaignStatus.FAILED, told)
             raise
         else:
             store.status(campaign.campaign_id, CampaignStatus.COMPLETE)
@@ -156,7 +174,9 @@ def _conclude(prepared: Prepared, campaign_id: str, output: Output, view: View) 
         file = outputs_folder(prepared.store_path, campaign_id) / "report.md"
         file.write_text(render_summary(summary, reader, "md"), encoding="utf-8")
     view.say(f"report: {file}, or: campaign report {campaign_id} --format html")
-    sys.stdout.write(told)
+    shown = terminal.Lasting(sys.stdout)
+    shown.write(told)
+    shown.flush()
     return summary.exit_code(strict=prepared.strict)
 
 
@@ -195,16 +215,12 @@ def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Ite
         try:
             Life(desk, handle, startup, attempt).run(list(missing))
             end = StartupEnd(StartupStatus.COMPLETE, _now())
-        except ServerFailed as error:
-            end = StartupEnd(StartupStatus.FAILED, _now(), Reason.SERVER_ERROR, str(error))
-            _note(desk, startup, attempt, Reason.SERVER_ERROR, error)
-            if isinstance(error, CannotExecute):
-                raise
         except CampaignError as error:
             reason = _REASONS.get(type(error), Reason.SERVER_ERROR)
             end = StartupEnd(StartupStatus.FAILED, _now(), reason, str(error))
             _note(desk, startup, attempt, reason, error)
-            raise
+            if not isinstance(error, _TRIED_AGAIN) or isinstance(error, CannotExecute):
+                raise
         finally:
             desk.store.startup_end(campaign_id, startup, attempt, _joined(end, handle.stop()))
     return _brief(end.message)

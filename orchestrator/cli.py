@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from campaigns.errors import CampaignError, Exit, UsageError
+from orchestrator import terminal
 from orchestrator.commands.options import Parser
+from orchestrator.detaching import detach
 
 _EPILOG = """exit codes: 0 complete, 1 usage, 2 slower or inexact or a failed gate, 3 not conclusive (--strict), 4 no
 admissible pair, 5 device, lease, server or store, 6 identity mismatch, 70 a bug, 130 ended by a person (stop, SIGINT,
-SIGTERM) and to be resumed.
+SIGTERM, SIGHUP) and to be resumed.
 A campaign may be named by its id, any unique beginning of it, or `last`."""
 
 
@@ -22,24 +24,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # `nohup campaign run` ignores it
+        signal.signal(signal.SIGHUP, _interrupt)
+    terminal.print_anything()
     try:
-        return int(_dispatch(arguments))
+        return int(_code(arguments))
+    finally:
+        terminal.flush()
+
+
+def _code(arguments: list[str]) -> int:
+    try:
+        return _dispatch(arguments)
     except CampaignError as error:
-        print(f"campaign: {error}", file=sys.stderr)
-        return int(error.exit_code)
+        _tell(f"campaign: {error}")
+        return error.exit_code
     except KeyboardInterrupt:
-        print("campaign: interrupted", file=sys.stderr)
-        return int(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output left; nothing is wrong
-        return int(Exit.COMPLETE)
-    except Exception:
-        traceback.print_exc()
-        print("campaign: this is a bug; please report it with the lines above", file=sys.stderr)
-        return int(Exit.BUG)
+        _tell("campaign: interrupted")
+        return Exit.INTERRUPTED
+    except Exception as error:
+        if terminal.reader_left(error):
+            terminal.fall_silent()  # nothing is wrong: a campaign itself would have gone on (terminal.Lasting)
+            return Exit.COMPLETE
+        _tell(f"{traceback.format_exc()}campaign: this is a bug; please report it with the lines above")
+        return Exit.BUG
+
+
+def _tell(text: str) -> None:
+    print(text, file=terminal.Lasting(sys.stderr))
 
 
 def _dispatch(arguments: list[str]) -> int:
+    if arguments[:1] in (["run"], ["resume"]) and "--detach" in arguments and not {"-h", "--help"} & set(arguments):
+        arguments.remove("--detach")
+        waited = detach()
+        if waited is not None:
+            return waited
     if arguments[:1] == ["run"] and not {"-h", "--help"} & set(arguments):
         from orchestrator.commands.run import run_run
 

@@ -6,16 +6,19 @@ Drawn between requests only. Knows the plan's counts, nothing of servers or the 
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from campaigns.plan import PairKey
 from campaigns.records import Pair, Request
+from orchestrator import terminal
 from orchestrator.eta import Pace, in_words
 
 
@@ -27,7 +30,7 @@ class Output:
     quiet: bool = False
 
     def console(self) -> Console:
-        return Console(stderr=True, quiet=self.quiet)
+        return Console(file=cast(TextIO, terminal.Lasting(sys.stderr)), quiet=self.quiet)
 
 
 ANSWER = Output()

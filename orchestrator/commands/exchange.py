@@ -47,20 +47,23 @@ def run_export(options: argparse.Namespace) -> int:
 
 
 def add_import_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("import", help="append another store's campaigns; nothing is overwritten")
+    parser = subparsers.add_parser("import", help="append another store's campaigns, verified; nothing is overwritten")
     parser.add_argument("other", type=Path, metavar="OTHER.sqlite", help="a store; it is only read")
     store_option(parser)
+    parser.add_argument(
+        "--max-s", type=float, default=600.0, metavar="S", help="seconds to read and verify it (default: %(default)g)"
+    )
     parser.set_defaults(run=run_import)
 
 
 def run_import(options: argparse.Namespace) -> int:
-    from results.store.reader import Reader
     from results.store.writer import Store
+    from results.transfer.foreign import Limits, opened
     from results.transfer.merge import lines, merge
 
     if options.store.exists() and options.other.exists() and options.store.samefile(options.other):
         raise UsageError(f"{options.other} is the store itself: name another one, or another --store")
-    with Reader.open(options.other) as other, Store.open(options.store) as store:
-        outcomes = merge(store, other)
+    with opened(options.other, Limits(max_s=options.max_s)) as other, Store.open(options.store) as store:
+        outcomes = merge(store, other, options.other)
     print("\n".join(lines(outcomes)))
     return int(Exit.IDENTITY if any(outcome.conflict for outcome in outcomes) else Exit.COMPLETE)

@@ -71,7 +71,9 @@ def run_history(options: argparse.Namespace) -> int:
 
     with Reader.open(options.store) as reader:
         frame = history(reader, _wanted(options, reader, verdict=options.verdict))
+        damaged = reader.damaged.lines()
     sys.stdout.write(lay_out(options.format, list(frame.columns), frame.to_numpy(dtype=object).tolist()))
+    print("".join(f"{line}\n" for line in damaged), end="", file=sys.stderr)
     if frame.empty:
         print("nothing that was measured meets all of this", file=sys.stderr)
     return int(Exit.COMPLETE)

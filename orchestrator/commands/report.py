@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
 from campaigns.judging.verdicts import counted
 from orchestrator.commands.options import campaign_argument, store_option
+
+_LOOK_S = 1.0  # between two looks at a campaign that is followed
 
 
 def add_report_parser(subparsers: Any) -> None:
@@ -56,26 +59,46 @@ def add_status_parser(subparsers: Any) -> None:
     store_option(parser)
     formats = ("text", "md", "json", "jsonl", "csv")
     parser.add_argument("--format", default="text", choices=formats, help="default: %(default)s")
+    parser.add_argument("--watch", action="store_true", help="follow one campaign until it ends (default: the last)")
     parser.set_defaults(run=run_status)
 
 
 def run_status(options: argparse.Namespace) -> int:
-    from results.history.status import STANDING, details, standing
+    from results.history.status import STANDING, details, standing, standings
     from results.reports.layout import lay_out
     from results.store.reader import Reader
 
+    if options.watch:
+        return _follow(options.store, options.id or "last")
     with Reader.open(options.store) as reader:
         if options.format != "text":
             named = [reader.campaign(reader.resolve(options.id))] if options.id else reader.campaigns()
             rows = [standing(reader, campaign).row for campaign in named]
             sys.stdout.write(lay_out(options.format, STANDING, rows))
+            print("".join(f"{line}\n" for line in reader.damaged.lines()), end="", file=sys.stderr)
             return int(Exit.COMPLETE)
-        if options.id is not None:
-            lines = details(reader, reader.resolve(options.id))
-        else:
-            lines = [standing(reader, campaign).line for campaign in reader.campaigns()]
+        lines = details(reader, reader.resolve(options.id)) if options.id is not None else standings(reader)
     print("\n".join(lines) or f"the store {options.store} holds no campaign yet")
     return int(Exit.COMPLETE)
+
+
+def _follow(store: Path, name: str) -> int:
+    """Each new line of the campaign's details, and its first whenever that changes, until it no longer runs."""
+    from campaigns.records import CampaignStatus
+    from results.history.status import details
+    from results.store.reader import Reader
+
+    told: set[str] = set()
+    while True:
+        with Reader.open(store) as reader:
+            name = reader.resolve(name)
+            lines, status = details(reader, name), reader.status(name)
+        new = [line for line in lines if line not in told]
+        print("\n".join(new), end="\n" if new else "", flush=True)
+        told.update(new)
+        if status is not CampaignStatus.RUNNING:
+            return int(Exit.COMPLETE)
+        time.sleep(_LOOK_S)
 
 
 def add_verify_parser(subparsers: Any) -> None:
@@ -91,7 +114,7 @@ def run_verify(options: argparse.Namespace) -> int:
 
     tally, found = Tally(), 0
     with Reader.open(options.store) as reader:
-        campaign_id = reader.resolve(options.id)
+        campaign_id = reader.resolve(options.id, damaged=True)
         for finding in verify(reader, campaign_id, tally):
             found += 1
             print(f"{finding.row}: {finding.what}")

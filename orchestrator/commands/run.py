@@ -20,7 +20,8 @@ _RUN = """Compose conf/ with Hydra overrides and run the campaign, e.g.
 --store FILE                  the SQLite file (default: outputs/campaigns.sqlite); the key store.path is the same
 --report                      the whole report at the end, not its answer alone; --format md|json|jsonl|csv as well
 --quiet                       no progress on standard error
---strict ends with 3 when the result is a screen, inconclusive, order-sensitive or below the resolution."""
+--strict ends with 3 when the result is a screen, inconclusive, order-sensitive or below the resolution.
+--detach goes on without this terminal: prints the campaign's id and its log, and ends with 0"""
 
 
 def add_run_parser(subparsers: Any) -> None:
@@ -29,7 +30,8 @@ def add_run_parser(subparsers: Any) -> None:
         help="run a campaign",
         description=_RUN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="campaign run [--config-dir D] [--store F] [--strict] [--report] [--quiet] [--cfg job|…] [key=value …]",
+        usage="campaign run [--config-dir D] [--store F] [--strict] [--report] [--quiet] [--detach] [--cfg job|…] "
+        "[key=value …]",
     )  # orchestrator.cli hands the words after `run` to Hydra; this parser only explains
 
 
@@ -62,6 +64,8 @@ def add_resume_parser(subparsers: Any) -> None:
     store_option(parser)
     parser.add_argument("--strict", action="store_true", help="end with 3 when the result is not conclusive")
     output_options(parser)
+    # Acted upon in orchestrator.cli before anything is imported: a process with threads must not fork.
+    parser.add_argument("--detach", action="store_true", help="go on without this terminal, as for run")
     parser.set_defaults(run=run_resume)
 
 

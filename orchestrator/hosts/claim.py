@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from campaigns.errors import LeaseTimeout, NoDevice
 from campaigns.plan import LeasePlan
 from orchestrator.hosts.devices import Device, Inventory, chosen
-from orchestrator.hosts.lease import LOCK_S, TRY_S, held_by_others, obstacle, try_all
+from orchestrator.hosts.lease import LOCK_S, TRY_S, held_by_others, obstacle, pause_s, try_all
 from orchestrator.hosts.locks import Holder, Kind, LockFolder, close_all
 
 
@@ -47,7 +47,8 @@ def claim(
     on_wait: Callable[[str], None] = _ignore,
 ) -> Claim:
     """Claim the devices that the plan asks for, waiting until `deadline`; LeaseTimeout names the holder."""
-    deadline = max(deadline, time.monotonic() + LOCK_S)
+    began = time.monotonic()
+    deadline = max(deadline, began + LOCK_S)
     while True:
         devices = pick_patiently(folder, inventory, plan, deadline, idle=idle, on_wait=on_wait)
         fds, missing = try_all(folder, devices, holder, Kind.CLAIM)
@@ -55,7 +56,7 @@ def claim(
             return Claim(devices, fds)
         if time.monotonic() >= deadline:
             raise LeaseTimeout(held_by_others(folder, [missing], plan.wait_s))
-        time.sleep(TRY_S)
+        time.sleep(pause_s(began))
 
 
 def pick(folder: LockFolder, inventory: Inventory, plan: LeasePlan, *, idle: bool) -> tuple[Device, ...]:

@@ -27,7 +27,8 @@ IDLE_BYTES = 512 << 20  # an idle GPU without clients uses a few MiB; a desktop'
 RETURNED_BYTES = 64 << 20  # how far above its level before the lease the memory in use may end
 RETURN_S = 20.0  # drivers give memory back some seconds after a process has died
 TRY_S = 0.25  # between two looks at what somebody else holds
-LOCK_S = 0.3  # a passing look at a lock (`is_held`) must not read as somebody else's lease
+LOCK_S = 1.0  # a passing look at a lock (`is_held`) must not read as somebody else's lease, however many look
+GLANCE_S = 0.01  # between two tries meanwhile
 
 
 def name_holder(name: str) -> Holder:
@@ -105,14 +106,20 @@ def acquire(
 
 
 def _lock_all(folder: LockFolder, devices: Sequence[Device], holder: Holder, wait_s: float) -> tuple[int, ...]:
-    deadline = time.monotonic() + max(wait_s, LOCK_S)
+    began = time.monotonic()
+    deadline = began + max(wait_s, LOCK_S)
     while True:
         fds, missing = try_all(folder, devices, holder, Kind.LEASE)
         if not missing:
             return fds
         if time.monotonic() >= deadline:
             raise LeaseTimeout(held_by_others(folder, [missing], wait_s))
-        time.sleep(min(TRY_S, max(0.0, deadline - time.monotonic())))
+        time.sleep(pause_s(began))
+
+
+def pause_s(began: float) -> float:
+    """Until the next try at a lock: a glance of somebody else passes at once, a lease does not."""
+    return GLANCE_S if time.monotonic() - began < LOCK_S else TRY_S
 
 
 def try_all(folder: LockFolder, devices: Iterable[Device], holder: Holder, kind: Kind) -> tuple[tuple[int, ...], str]:

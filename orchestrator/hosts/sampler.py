@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import pynvml
 
-from campaigns.errors import ServerFailed, UsageError
+from campaigns.errors import HelperLost, UsageError
 from campaigns.records import DeviceSample
 from orchestrator.hosts.devices import CpuInventory, Inventory, NvmlInventory, open_inventory
 from orchestrator.places import ROOT
@@ -56,9 +56,9 @@ class Sampler:
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=self._fd, cwd=ROOT)
 
     def require(self) -> None:
-        """ServerFailed where the process has died: nobody would see what else runs on the devices."""
+        """HelperLost where the process has died: nobody would see what else runs on the devices."""
         if self._child is not None and (code := self._child.poll()) is not None:
-            raise ServerFailed(f"the process that samples the devices ended with code {code}: see its message above")
+            raise HelperLost(f"the process that samples the devices ended with code {code}: see its message above")
 
     def drain(self, own_pids: Collection[int] = ()) -> list[DeviceSample]:
         """Samples since the last call; PIDs on a device that are not `own_pids` are foreign."""

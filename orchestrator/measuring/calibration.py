@@ -28,6 +28,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from campaigns.errors import HelperLost, ServerFailed
 from campaigns.records import Calibration
 from orchestrator.measuring.client import Call, Client
 from orchestrator.measuring.exchange import Exchange
@@ -72,7 +73,10 @@ def observe_null(base_url: str, client: Client, seconds: float) -> list[Sight]:
     exchanges = [client.call(_call(base_url)) for _ in range(3)]
     while time.monotonic() < deadline:
         exchanges.append(client.call(_call(base_url)))
-    truth = ask_json(base_url, "GET", "/truth")
+    try:
+        truth = ask_json(base_url, "GET", "/truth")
+    except ServerFailed as error:
+        raise HelperLost(f"the null server died while the client was calibrated: {error}") from error
     assert truth is not None
     sent = [tuple(request["chunks_ns"]) for request in truth["requests"]]
     return [Sight(stamps, _seen(exchange)) for exchange, stamps in zip(exchanges, sent, strict=True)][1:]
@@ -100,7 +104,10 @@ def null_server(interval_us: int = INTERVAL_US) -> Iterator[str]:
     ) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+            port = process.stdout.readline()
+            if not port:
+                raise HelperLost(f"the null server ended with code {process.wait()} before it listened")
+            yield f"http://127.0.0.1:{int(port)}"
         finally:
             process.stdin.close()
             process.terminate()
@@ -118,7 +125,8 @@ def _call(base_url: str) -> Call:
 
 
 def _seen(exchange: Exchange) -> tuple[int, ...]:
-    assert exchange.failure is None, exchange
+    if exchange.failure is not None:
+        raise HelperLost(f"the null server died while the client was calibrated: {exchange.message}")
     return tuple(chunk.at_ns for chunk in read(exchange.events).chunks)
 
 

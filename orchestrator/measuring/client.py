@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from campaigns.errors import UsageError
+from campaigns.errors import HelperLost, UsageError
 from orchestrator.measuring.connection import Peer
 from orchestrator.measuring.exchange import Event, Exchange, Recording, parse
 from orchestrator.places import ROOT
@@ -146,10 +146,22 @@ class Client:
             "size_bytes": len(request),
         }
         os.pwrite(self._request_fd, request, 0)
-        child.stdin.write(json.dumps(order).encode() + b"\n")
-        child.stdin.flush()
-        line = child.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the recording process ended with code {child.wait(_END_WAIT_S)}")
-        report = json.loads(line)
-        return report, child.stdout.read(report["size_bytes"])
+        try:
+            child.stdin.write(json.dumps(order).encode() + b"\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
+            report = json.loads(line)
+            received = child.stdout.read(report["size_bytes"])
+        except (OSError, ValueError) as error:  # a broken pipe, or a line that was never written to its end
+            raise _lost(child) from error
+        if len(received) != report["size_bytes"]:
+            raise _lost(child)
+        return report, received
+
+
+def _lost(child: subprocess.Popen[bytes]) -> HelperLost:
+    try:
+        how = f"ended with code {child.wait(_END_WAIT_S)}"
+    except subprocess.TimeoutExpired:
+        how = "no longer speaks"
+    return HelperLost(f"the recording process {how}: what it saw of the running request is lost")

@@ -7,6 +7,8 @@ no server.
 from __future__ import annotations
 
 import json
+import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -51,11 +53,12 @@ class Prepared:
     def config_sha256(self) -> str:
         return sha256_text(self.config_json)
 
-    def campaign(self, run_number: int) -> Campaign:
-        """The campaign's record; its id comes from configuration, builds and the run number."""
-        builds = canonical_json(self.fingerprint)
+    def campaign(self) -> Campaign:
+        """The campaign's record under an id that no other has, on whatever host or store; what two runs of one
+        configuration share are `config_sha256` and the fingerprint.
+        """
         return Campaign(
-            campaign_id=sha256_text(f"{self.config_json}\n{builds}\n{run_number}")[:12],
+            campaign_id=sha256_text(f"{self.config_json}\n{time.time_ns()}\n{secrets.token_hex(16)}")[:12],
             name=self.plan.name,
             created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
             methodology_version=METHODOLOGY_VERSION,

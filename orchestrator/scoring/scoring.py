@@ -58,7 +58,10 @@ def _nobody_measures(store_path: Path, scored: str) -> None:
     """Asked before every answer, since a campaign may begin after scoring did; the scored one is locked already."""
     with Reader.open(store_path) as reader:
         for other in (campaign.campaign_id for campaign in reader.campaigns()):
-            if other != scored and reader.status(other) is CampaignStatus.RUNNING:
+            status = None
+            with reader.damaged.sparing(other):
+                status = reader.status(other)
+            if other != scored and status is CampaignStatus.RUNNING:
                 raise WorldError(
                     f"campaign {other} is measuring, and scoring beside it would show in its times: "
                     f"score {scored} again when it is over"

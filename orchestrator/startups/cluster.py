@@ -21,8 +21,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from campaigns.errors import LeaseTimeout, NoDevice, WorldError
+from campaigns.errors import LeaseTimeout, NoDevice, RayLost, WorldError
 from campaigns.plan import LeasePlan
+from campaigns.records import Process
+from orchestrator.hosts.process import alive, identify
 from orchestrator.startups.head import device_resource, first_line, silence, started, unobtrusive
 
 _JOIN_S = 60.0
@@ -32,6 +34,8 @@ _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no reports to the outside
     "RAY_AUTH_MODE": "token",
     "RAY_worker_niceness": "0",  # the default, 15, would be inherited by the measured server
+    # Without its control store a driver would be ended from within after a minute, with 1 and no word: we look.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
     "RAY_memory_monitor_refresh_ms": "0",  # would kill the actor when the server needs most of the memory
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # older releases blank CUDA_VISIBLE_DEVICES of an actor without GPUs
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # the driver's native half writes to the user's terminal
@@ -51,6 +55,24 @@ class Cluster:
     address: str
     environment: Mapping[str, str]  # the launcher's, before Ray added to it: what servers inherit
     claims: dict[LeasePlan, Any] = field(default_factory=dict)
+    processes: tuple[Process, ...] = ()  # of a private Ray, those without which nothing goes on
+
+    def require_alive(self) -> None:
+        """RayLost at once where one of them has ended; Ray would wait a minute and then end this process, too."""
+        if gone := self.gone():
+            raise _lost(self, f"its process {', '.join(gone)} ended")
+
+    def gone(self) -> list[str]:
+        living = alive(self.processes)
+        return [process.role for process in self.processes if process not in living]
+
+    def end(self) -> None:
+        """What is left of a private Ray that is gone in part: it would answer nothing, and wait for what is gone."""
+        from ray._private import worker
+
+        node: Any = worker._global_node
+        if node is not None:
+            node.kill_all_processes(check_alive=False, allow_graceful=False)
 
 
 @dataclass(frozen=True)
@@ -89,14 +111,27 @@ def connect(plan: LeasePlan) -> Iterator[Cluster]:
         import ray  # reads its settings when it is imported
 
         with _joined(plan.ray_address) if plan.ray_address else started(plan) as address:
-            cluster = Cluster(not plan.ray_address, address, environment)
+            cluster = Cluster(not plan.ray_address, address, environment, processes=_vital(not plan.ray_address))
             try:
                 yield cluster
             finally:
                 for claim in cluster.claims.values():
                     claim.release()
                 with silence():
+                    if cluster.gone():
+                        cluster.end()
                     ray.shutdown()
+
+
+def _vital(private: bool) -> tuple[Process, ...]:
+    from ray._private import worker
+
+    if not private:
+        return ()
+    node: Any = worker._global_node
+    started = node.all_processes
+    named = [(info.process.pid, name) for name in ("gcs_server", "raylet") for info in started.get(name, ())]
+    return tuple(process for pid, name in named if (process := identify(pid, name)))
 
 
 @contextlib.contextmanager
@@ -174,8 +209,8 @@ def place(cluster: Cluster, plan: LeasePlan, uuids: Sequence[str], deadline: flo
     return placement
 
 
-def _lost(cluster: Cluster, why: str) -> WorldError:
-    return WorldError(f"Ray at {cluster.address} is gone ({why}). Nothing recorded is lost: campaign resume last.")
+def _lost(cluster: Cluster, why: str) -> RayLost:
+    return RayLost(f"Ray at {cluster.address} is gone ({why}). Nothing recorded is lost: campaign resume last.")
 
 
 def _wanted(plan: LeasePlan, uuids: Sequence[str], there: dict[str, float]) -> tuple[dict[str, float], bool]:

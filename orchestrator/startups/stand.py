@@ -239,8 +239,9 @@ class Stand:
             return self._judged(self._bench.run(steps, max_tokens, block_attempt))
 
     def samples(self) -> list[DeviceSample]:
-        """Device samples since the last call."""
+        """Device samples since the last call, whose taking nobody ended."""
         with self._at_work:
+            self._watch()
             self._drain()
             samples, self._samples = self._samples, []
             return samples

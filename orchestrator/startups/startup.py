@@ -7,9 +7,11 @@ what the actor raises crosses as itself. Which requests to send, and what to sto
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +30,7 @@ from orchestrator.startups.stand import Assignment, Stand
 T = TypeVar("T")
 _ANSWER_S = 60.0  # beyond what a call may take by itself
 _STOP_S = 60.0
+_LOOK_S = 1.0  # between two looks at Ray's own processes
 
 
 class StandActor(Stand):
@@ -70,6 +73,7 @@ class StartupHandle:
         """Hold the devices, proven idle. Waits at most `plan.lease.wait_s`; LeaseTimeout names the holder, and so does
         what `on_wait` is told when the wait begins.
         """
+        cluster.require_alive()
         deadline = time.monotonic() + plan.lease.wait_s
         name = f"campaign {campaign_id}, startup {startup + 1}"
         nice = os.getpriority(os.PRIO_PROCESS, 0)
@@ -172,13 +176,20 @@ class StartupHandle:
         import ray
         from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         try:
-            return ray.get(getattr(self._actor, method).remote(*args), timeout=timeout_s)
+            answer = getattr(self._actor, method).remote(*args)
+            while True:
+                with suppress(GetTimeoutError):
+                    return ray.get(answer, timeout=min(_LOOK_S, max(0.0, deadline - time.monotonic())))
+                if method != "stop":  # an actor whose Ray is gone can still end its servers in order
+                    self._cluster.require_alive()
+                if time.monotonic() >= deadline:
+                    raise ServerFailed(f"The startup did not answer `{method}` within {timeout_s:g} s.")
         except RayTaskError as error:
             raise _cause(error) from None
-        except GetTimeoutError as error:
-            raise ServerFailed(f"The startup did not answer `{method}` within {timeout_s:g} s.") from error
         except (RayError, ConnectionError) as error:
+            self._cluster.require_alive()
             raise ServerFailed(f"The startup was lost during `{method}`: {_first_line(error)}") from error
 
     def _lost_end(self, message: str) -> StartupEnd:
@@ -198,6 +209,9 @@ class StartupHandle:
         import ray
         from ray.exceptions import RayError
 
+        if self._cluster.gone():
+            self._cluster.end()  # and the actor with its raylet
+            return
         for step in (lambda: ray.kill(self._actor), self._placement.remove):
             try:
                 step()
@@ -214,9 +228,11 @@ def _spawn(placement: Placement, assignment: Assignment) -> Any:
 
 
 def _cause(error: Any) -> BaseException:
-    """What the actor raised; with Ray's text of the traceback where it was a bug."""
+    """What the actor raised; a bug with Ray's text of the traceback, and never under its own type: a BrokenPipeError of
+    the actor's says nothing about our pipes.
+    """
     cause = error.cause
-    return cause if isinstance(cause, CampaignError) else error
+    return cause if isinstance(cause, CampaignError) else RuntimeError(str(error))
 
 
 def _first_line(error: Exception) -> str:

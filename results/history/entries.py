@@ -7,6 +7,7 @@ computed when it was recorded; a report recomputes it where the requests of a ca
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,6 +110,7 @@ def history(reader: Reader, wanted: Filter = EVERYTHING) -> pd.DataFrame:
     every = _every(reader)
     chosen = [about for about in every if wanted.takes(about)]
     measured = _measure(reader, every) if chosen else {}
+    every, chosen = ([a for a in some if a["campaign_id"] not in reader.damaged] for some in (every, chosen))
     rows = [
         _row(about, fixture, measured, every)
         for about in chosen
@@ -164,16 +166,27 @@ def _measure(reader: Reader, every: Sequence[Mapping[str, Any]]) -> dict[str, di
     ids = {"campaigns": [about["campaign_id"] for about in every]}
     frame = pd.read_sql(_PAIRS, reader.connection, params=ids)
     frame["admissible"] = frame.admissible.astype(bool)
+    _set_aside(reader, frame)
     by_campaign = {str(name): rows.copy() for name, rows in frame.groupby("campaign_id", sort=False)}
     resolutions = {row.campaign_id: row.ns for row in reader.connection.execute(_RESOLUTIONS, ids)}
     measured: dict[str, dict[str, _Measured]] = {about["campaign_id"]: {} for about in every}
     for about in every:
         campaign_id = about["campaign_id"]
         if campaign_id in by_campaign:
-            failures = [failure for failure in reader.failures(campaign_id) if failure.reason in EXCLUDING]
-            groups = grouped(excluded(by_campaign[campaign_id], failures), about["plan"])
-            measured[campaign_id] = {n: _measured(rows, resolutions.get(campaign_id)) for n, rows in groups.items()}
+            with reader.damaged.sparing(campaign_id):
+                failures = [failure for failure in reader.failures(campaign_id) if failure.reason in EXCLUDING]
+                groups = grouped(excluded(by_campaign[campaign_id], failures), about["plan"])
+                measured[campaign_id] = {n: _measured(rows, resolutions.get(campaign_id)) for n, rows in groups.items()}
     return measured
+
+
+def _set_aside(reader: Reader, frame: pd.DataFrame) -> None:
+    """Figures that are none would spoil the column for every campaign."""
+    for name in ("delta_log", "control_ns"):
+        numbers = pd.to_numeric(frame[name], errors="coerce").replace([math.inf, -math.inf], math.nan)
+        for campaign_id in frame.campaign_id[numbers.isna() & frame[name].notna()].unique():
+            reader.damaged.add(str(campaign_id), f"a pair's {name} is no number")
+        frame[name] = numbers
 
 
 def _measured(rows: pd.DataFrame, resolution_ns: float | None) -> _Measured:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from campaigns.judging.gates import Evidence, Result
@@ -20,11 +20,16 @@ def evidence(reader: Reader, subject: str, library_sha256: str = "") -> Evidence
         subject=subject,
         library_sha256=library_sha256 or _newest_library(probes),
         probes=probes,
-        results=tuple(
-            _result(summarise(reader, c.campaign_id)) for c in reader.campaigns() if _about(c.plan_json, subject)
-        ),
+        results=tuple(_results(reader, subject)),
         decisions=tuple(decision for decision in reader.decisions() if decision.subject == subject),
     )
+
+
+def _results(reader: Reader, subject: str) -> Iterator[Result]:
+    for campaign in reader.campaigns():
+        if _about(campaign.plan_json, subject):
+            with reader.damaged.sparing(campaign.campaign_id):
+                yield _result(summarise(reader, campaign.campaign_id))
 
 
 def _newest_library(probes: tuple[Probe, ...]) -> str:

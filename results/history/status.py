@@ -38,6 +38,15 @@ class Standing:
         return f"{c.campaign_id}  {c.created_utc}  {self.status.value:<11}  {pairs}  {c.name}{reason}"
 
 
+def standings(reader: Reader) -> list[str]:
+    """A line for every campaign, those last that cannot be read."""
+    lines = []
+    for campaign in reader.campaigns():
+        with reader.damaged.sparing(campaign.campaign_id):
+            lines.append(standing(reader, campaign).line)
+    return lines + reader.damaged.lines()
+
+
 def standing(reader: Reader, campaign: Campaign) -> Standing:
     history = reader.status_history(campaign.campaign_id)
     newest = history[-1] if history else None

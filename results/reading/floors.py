@@ -30,10 +30,11 @@ def aa_medians(
 ) -> dict[str, list[float]]:
     """Startup medians of every comparable A/A campaign but `campaign_id` itself, by group."""
     found: dict[str, list[float]] = {}
-    for row in reader.connection.execute(_AA, {"mode": Mode.AA.value}):
+    for row in reader.connection.execute(_AA, {"mode": Mode.AA.value}).all():
         if row.campaign_id != campaign_id and family(json.loads(row.fingerprint)) == family(fingerprint):
-            for group, pairs in effects(reader, row.campaign_id).items():
-                found.setdefault(group, []).extend(startup_medians(by_startup(pairs)).values())
+            with reader.damaged.sparing(row.campaign_id):
+                for group, pairs in effects(reader, row.campaign_id).items():
+                    found.setdefault(group, []).extend(startup_medians(by_startup(pairs)).values())
     return found
 
 

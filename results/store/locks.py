@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from campaigns.errors import StoreUnwritable
+
+_GLANCE_S = 1.0  # a look of `has_writer` at the lock must not read as a writer, however many look
+_TRY_S = 0.005
 
 
 def has_writer(store: Path, campaign_id: str) -> bool:
@@ -43,11 +47,16 @@ class CampaignLock:
             self._fd = -1
 
     def _acquire(self, campaign_id: str) -> int:
+        deadline = time.monotonic() + _GLANCE_S
         while True:
             fd = self._open()
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
+                if time.monotonic() < deadline:
+                    os.close(fd)
+                    time.sleep(_TRY_S)
+                    continue
                 holder = os.read(fd, 32).decode() or "unknown"
                 os.close(fd)
                 raise StoreUnwritable(

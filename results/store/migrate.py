@@ -9,7 +9,8 @@ import re
 import sqlite3
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, create_engine, inspect, text
+from sqlalchemy.pool import StaticPool
 
 from campaigns.errors import IdentityMismatch
 from results.store.database import not_a_store, reader_engine, writer_engine, writing
@@ -89,10 +90,22 @@ def _upgrade(path: Path, connection: Connection) -> None:
     _run_alembic(connection)
 
 
-def _run_alembic(connection: Connection) -> None:
+def blueprint(revision: str) -> dict[str, set[str]]:
+    """The columns of every table of a store of this revision."""
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    try:
+        with engine.begin() as connection:
+            _run_alembic(connection, revision)
+            look = inspect(connection)
+            return {name: {c["name"] for c in look.get_columns(name)} for name in look.get_table_names()}
+    finally:
+        engine.dispose()
+
+
+def _run_alembic(connection: Connection, revision: str = "head") -> None:
     from alembic import command  # half a second that an up-to-date store need not pay
 
-    command.upgrade(_config(connection), "head")
+    command.upgrade(_config(connection), revision)
 
 
 def _revisions() -> frozenset[str]:

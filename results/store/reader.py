@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, RowMapping, Table, select, text
 
-from campaigns.errors import UsageError
+from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.plan import Role
 from campaigns.records import (
     Campaign,
@@ -28,6 +28,7 @@ from campaigns.records import (
     StartupEnd,
 )
 from results.store import schema
+from results.store.damage import Damaged
 from results.store.database import complaint, reader_engine
 from results.store.locks import has_writer
 from results.store.migrate import check_known, copy_store, migrate, revision
@@ -36,6 +37,7 @@ from results.store.rounds import COLUMNS, from_rows
 from results.store.rows import decode, unpack_ids
 
 T = TypeVar("T")
+ADDED = "rows added from "  # a source of rows of a campaign that was there already
 _ROUNDS = f"SELECT {', '.join(COLUMNS)} FROM round WHERE request_id = ? ORDER BY round_index"
 
 
@@ -80,6 +82,7 @@ class Reader:
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         self._engine = reader_engine(path)
         self.connection = self._current(self._engine.connect())
+        self.damaged = Damaged(self.connection)
 
     @classmethod
     def open(cls, path: Path) -> Reader:
@@ -99,10 +102,20 @@ class Reader:
         if self._copy is not None:
             self._copy.cleanup()
 
-    def resolve(self, name: str) -> str:
-        """The id that `name` means: `last`, a whole id, or a beginning that only one campaign has."""
+    def resolve(self, name: str, *, damaged: bool = False) -> str:
+        """The id that `name` means: `last`, a whole id, or a beginning that only one campaign has.
+
+        `damaged`: also of a campaign that cannot be read, for whoever looks at its rows; else IdentityMismatch.
+        """
         t = schema.campaign.c
         ids = list(self.connection.scalars(select(t.campaign_id).order_by(t.created_utc, text("rowid"))))
+        for broken in (i for i in self.damaged if name != "last" and i.startswith(name) and name not in ids):
+            if damaged:
+                return broken
+            raise IdentityMismatch(
+                f"campaign {broken} is damaged: {self.damaged[broken]}; campaign verify {broken} names the rows, and "
+                "only another copy of the store has it whole"
+            )
         if not ids:
             raise UsageError(f"the store {self.path} holds no campaign yet: start one with `campaign run`")
         if name == "last":
@@ -182,6 +195,11 @@ class Reader:
 
     def decisions(self) -> list[Decision]:
         return self._facts(Decision, schema.decision)
+
+    def imported_from(self, campaign_id: str) -> str:
+        """The store that a campaign was imported from; empty for one that this store's own runs measured."""
+        query = select(schema.imported.c.source).where(schema.imported.c.campaign_id == campaign_id)
+        return next((source for source in self.connection.scalars(query) if not source.startswith(ADDED)), "")
 
     def baselines(self) -> dict[str, list[str]]:
         """Campaigns of each named baseline, in the order in which they were added."""

@@ -24,6 +24,7 @@ from results.store.hashing import canonical_json
 T = TypeVar("T")
 _HINTS: dict[Any, dict[str, Any]] = {}
 _NUMBERS = (int, float, bool)
+_MOST_IDS_BYTES = 1 << 26  # sixteen million tokens
 _SPREAD_KEY = ("startup", "fixture", "seed", "repeat")
 
 
@@ -63,7 +64,17 @@ def pack_ids(ids: tuple[int, ...] | None) -> bytes | None:
 
 
 def unpack_ids(packed: bytes | None) -> tuple[int, ...] | None:
-    return None if packed is None else tuple(np.frombuffer(zlib.decompress(packed), dtype="<u4").tolist())
+    """ValueError for what is not packed ids, or too many of them: a few bytes may unpack to gigabytes."""
+    if packed is None:
+        return None
+    unpacker = zlib.decompressobj()
+    try:
+        data = unpacker.decompress(packed, _MOST_IDS_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"token ids cannot be unpacked ({error})") from error
+    if not unpacker.eof:
+        raise ValueError(f"token ids are cut off, or more than {_MOST_IDS_BYTES // 4}")
+    return tuple(np.frombuffer(data, dtype="<u4").tolist())
 
 
 def to_plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """Recomputes every hash and every summary of a campaign from its rows, and names each row that does not hold.
 
+Rows may be anybody's: each is looked at for what it must be (results.store.soundness) before it is computed with.
 Knows what must follow from what: a row's hash from its columns, a request's rounds hash and summary from its rounds,
 the token hash from the ids, a pair from its two requests. Writes nothing and repairs nothing.
 """
@@ -21,6 +22,7 @@ from results.store.hashing import rounds_sha256, row_sha256
 from results.store.reader import Reader
 from results.store.rounds import COLUMNS, same_summary, summarise, to_matrix
 from results.store.rows import decode, unpack_ids
+from results.store.soundness import faults
 
 _ROUNDS = f"SELECT {', '.join(COLUMNS)} FROM round WHERE request_id = ? ORDER BY round_index"
 _KEY_COLUMNS = (
@@ -51,56 +53,64 @@ class Tally:
 
 def verify(reader: Reader, campaign_id: str, tally: Tally) -> Iterator[Finding]:
     """Every finding, in the order of the tables; `tally` counts what was looked at."""
+    broken = False
     for table in schema.metadata.sorted_tables:
         if "campaign_id" in table.c and "row_sha256" in table.c:
             for row in _rows(reader, table, campaign_id):
                 tally.rows += 1
-                yield from _row_findings(table, row)
+                found = list(row_findings(table, row))
+                broken |= bool(found) and table is schema.campaign
+                yield from found
     yield from _requests(reader, campaign_id, tally)
-    yield from _pairs(reader, campaign_id)
+    if not broken:
+        yield from _pairs(reader, campaign_id)
 
 
 def name_of(table: Table, row: RowMapping) -> str:
     key = [f"{column} {row[column]}" for column in _KEY_COLUMNS if column in row and row[column] not in (None, "")]
     id_ = f" id {row['id']}" if "id" in row else ""
-    return f"{table.name}{id_} ({', '.join(key) or row['campaign_id']})"
+    of = row.get("campaign_id") or row.get("subject") or row.get("request_id")
+    return f"{table.name}{id_} ({', '.join(key) or of})"
 
 
 def _rows(reader: Reader, table: Table, campaign_id: str) -> Iterator[RowMapping]:
     """As the database has them, untouched by types: a hash is over what is stored."""
-    query = text(f"SELECT * FROM {table.name} WHERE campaign_id = :campaign")
+    query = text(f"SELECT * FROM main.{table.name} WHERE campaign_id = :campaign")
     yield from reader.connection.execute(query, {"campaign": campaign_id}).mappings()
 
 
-def _row_findings(table: Table, row: RowMapping) -> Iterator[Finding]:
-    if row_sha256(dict(row)) != row["row_sha256"]:
+def row_findings(table: Table, row: RowMapping) -> Iterator[Finding]:
+    found = [Finding(name_of(table, row), fault) for fault in faults(table, row)]
+    yield from found
+    if not found and row_sha256(dict(row)) != row["row_sha256"]:
         yield Finding(name_of(table, row), "its columns do not give its row_sha256")
 
 
 def _requests(reader: Reader, campaign_id: str, tally: Tally) -> Iterator[Finding]:
-    table, summary = schema.request, schema.request_summary
-    query = (
-        select(table, summary)
-        .join(summary, summary.c.request_id == table.c.id)
-        .where(table.c.campaign_id == campaign_id)
-    )
-    ids = reader.connection.execute(select(table.c.id).where(table.c.campaign_id == campaign_id)).scalars().all()
-    for request_id in ids:
-        found = reader.connection.execute(query.where(table.c.id == request_id)).mappings().first()
-        if found is None:
-            yield Finding(f"request id {request_id}", "it has no summary")
+    summaries = text("SELECT * FROM request_summary WHERE request_id = :request")
+    for row in _rows(reader, schema.request, campaign_id):
+        summary = reader.connection.execute(summaries, {"request": row["id"]}).mappings().first()
+        name = name_of(schema.request, row)
+        if summary is None:
+            yield Finding(name, "it has no summary")
             continue
-        yield from _request_findings(reader, found, tally)
+        try:
+            found = list(_request_findings(reader, row, summary, tally))
+        except (ValueError, TypeError, OverflowError) as error:
+            found = [Finding(name, f"its rounds or ids cannot be read ({str(error)[:100]})")]
+        yield from found
 
 
-def _request_findings(reader: Reader, row: RowMapping, tally: Tally) -> Iterator[Finding]:
+def _request_findings(reader: Reader, row: RowMapping, summary: RowMapping, tally: Tally) -> Iterator[Finding]:
     name = name_of(schema.request, row)
+    for found in row_findings(schema.request_summary, summary):
+        yield Finding(name, f"its summary does not hold: {found.what}")
     rounds = reader.connection.connection.cursor().execute(_ROUNDS, (row["id"],)).fetchall()
     tally.rounds += len(rounds)
     matrix = to_matrix(list(chain.from_iterable(rounds)))
     if rounds_sha256(matrix) != row["rounds_sha256"]:
         yield Finding(name, f"its {len(rounds)} rounds do not give its rounds_sha256")
-    different = same_summary(dict(row), summarise(matrix))
+    different = same_summary(dict(summary), summarise(matrix))
     if different is not None:
         yield Finding(name, f"its rounds do not give the {different} of its summary")
     ids = unpack_ids(row["token_ids"])
@@ -111,16 +121,24 @@ def _request_findings(reader: Reader, row: RowMapping, tally: Tally) -> Iterator
 def _pairs(reader: Reader, campaign_id: str) -> Iterator[Finding]:
     methodology = reader.campaign(campaign_id).methodology_version
     for row in _rows(reader, schema.pair, campaign_id):
-        pair = decode(Pair, row)
-        sides = {role: _request_of(reader, pair, role) for role in Role}
-        control, candidate = sides[Role.CONTROL], sides[Role.CANDIDATE]
-        if control is None or candidate is None:
-            yield Finding(name_of(schema.pair, row), "one of its requests is missing")
-            continue
-        again = compare(control, candidate, 0, methodology)
-        for column in ("exactness", "divergence_index", "divergence_ids", "delta_log", "delta_ns"):
-            if getattr(again, column) != getattr(pair, column):
-                yield Finding(name_of(schema.pair, row), f"its requests do not give its {column}")
+        try:
+            found = list(_pair_findings(reader, row, methodology))
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+            found = [Finding(name_of(schema.pair, row), f"it cannot be computed again ({str(error)[:100]})")]
+        yield from found
+
+
+def _pair_findings(reader: Reader, row: RowMapping, methodology: int) -> Iterator[Finding]:
+    pair = decode(Pair, row)
+    sides = {role: _request_of(reader, pair, role) for role in Role}
+    control, candidate = sides[Role.CONTROL], sides[Role.CANDIDATE]
+    if control is None or candidate is None:
+        yield Finding(name_of(schema.pair, row), "one of its requests is missing")
+        return
+    again = compare(control, candidate, 0, methodology)
+    for column in ("exactness", "divergence_index", "divergence_ids", "delta_log", "delta_ns"):
+        if getattr(again, column) != getattr(pair, column):
+            yield Finding(name_of(schema.pair, row), f"its requests do not give its {column}")
 
 
 def _request_of(reader: Reader, pair: Pair, role: Role) -> Request | None:

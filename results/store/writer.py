@@ -89,12 +89,6 @@ class Store:
                     f"not {campaign.config_sha256[:12]}: start a new campaign"
                 )
 
-    def next_run_number(self, config_sha256: str) -> int:
-        """1 for a configuration that this store has not seen."""
-        same = select(func.count()).where(schema.campaign.c.config_sha256 == config_sha256)
-        with writing(self.path), self._engine.connect() as connection:
-            return int(connection.scalar(same) or 0) + 1
-
     def status(self, campaign_id: str, status: CampaignStatus, reason: str = "") -> None:
         """Appends to the campaign's history; the newest status is the one that holds."""
         self._lock(campaign_id)

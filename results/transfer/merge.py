@@ -1,29 +1,36 @@
 """Another store's facts, appended to this one. Nothing is overwritten: what contradicts is named and left out.
 
-Rows are the same when their hashes are; surrogate ids are made anew. A campaign with a contradiction is not imported
-at all. The other store is only read, in a migrated copy where it is older.
+Rows are the same when their hashes are; surrogate ids are made anew. A campaign with a contradiction, or with a row
+that does not hold, is not imported at all: it is verified, and summarised once, before the first insert. The other
+store is only read, as a copy (results.transfer.foreign); this one is locked while rows are inserted, not before.
+
+Pinned prompts stay behind: they guard this store's own runs, and another's word about them could end those.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from campaigns.judging.verdicts import counted
+from results.reading.summary import summarise
 from results.store import schema
 from results.store.hashing import row_sha256
-from results.store.reader import Reader
+from results.store.reader import ADDED, Reader
 from results.store.rounds import COLUMNS
+from results.store.verify import Tally, row_findings, verify
 from results.store.writer import Store, utc_now
 
 _TIED = (schema.request_summary, schema.round_)  # follow their request
 _OWN = (schema.campaign, schema.request, schema.imported, *_TIED)
 _PER_CAMPAIGN = tuple(t for t in schema.metadata.sorted_tables if "campaign_id" in t.c and t not in _OWN)
-_FREE = (schema.probe, schema.decision, schema.prompt_hash)
+_FREE = (schema.probe, schema.decision)
+_FREE_NAME = "probes and decisions"
 _ROUNDS = text(f"SELECT {', '.join(COLUMNS)} FROM round WHERE request_id = :request ORDER BY round_index")
 
 
@@ -36,19 +43,34 @@ class Outcome:
     conflict: str = ""
 
 
-def merge(store: Store, other: Reader) -> list[Outcome]:
-    outcomes = [_campaign(store, other, campaign.campaign_id) for campaign in other.campaigns()]
-    return [*outcomes, _free(store, other)]
+def merge(store: Store, other: Reader, source: Path) -> list[Outcome]:
+    """`source` is where the other store came from, as it is kept beside what was imported."""
+    damaged = [Outcome(name, 0, f"its row of table campaign: {why}") for name, why in other.damaged.items()]
+    outcomes = [_campaign(store, other, campaign.campaign_id, source) for campaign in other.campaigns()]
+    return [*damaged, *outcomes, _free(store, other)]
 
 
-def _campaign(store: Store, other: Reader, campaign_id: str) -> Outcome:
+def _fault(other: Reader, campaign_id: str) -> str:
+    """The first row that does not hold; also what keeps a report from being made of rows that do."""
+    finding = next(verify(other, campaign_id, Tally()), None)
+    if finding is not None:
+        return f"{finding.row}: {finding.what}"
+    with other.damaged.sparing(campaign_id):
+        summarise(other, campaign_id)
+    return other.damaged.get(campaign_id, "")
+
+
+def _campaign(store: Store, other: Reader, campaign_id: str, source: Path) -> Outcome:
+    if fault := _fault(other, campaign_id):
+        return Outcome(campaign_id, 0, fault)
     try:
         with store.transaction() as connection:
-            n_new = _copy(connection, other, schema.campaign, campaign_id)
-            n_new += sum(_copy(connection, other, table, campaign_id) for table in _PER_CAMPAIGN)
+            is_new = _copy(connection, other, schema.campaign, campaign_id)
+            n_new = is_new + sum(_copy(connection, other, table, campaign_id) for table in _PER_CAMPAIGN)
             n_new += _copy_requests(connection, other, campaign_id)
             if n_new:
-                row = {"utc": utc_now(), "source": str(other.path), "campaign_id": campaign_id}
+                told = f"{'' if is_new else ADDED}{source}"
+                row = {"utc": utc_now(), "source": told, "campaign_id": campaign_id}
                 connection.execute(insert(schema.imported).values(**row, row_sha256=row_sha256(row)))
     except IntegrityError as error:
         return Outcome(campaign_id, 0, f"this store holds another {_table_of(error)} under the same key ({error.orig})")
@@ -56,11 +78,15 @@ def _campaign(store: Store, other: Reader, campaign_id: str) -> Outcome:
 
 
 def _free(store: Store, other: Reader) -> Outcome:
+    for table in _FREE:
+        for row in other.connection.execute(text(f"SELECT * FROM {table.name}")).mappings():
+            if finding := next(row_findings(table, row), None):
+                return Outcome(_FREE_NAME, 0, f"{finding.row}: {finding.what}")
     try:
         with store.transaction() as connection:
-            return Outcome("probes, decisions, prompts", sum(_copy(connection, other, table, None) for table in _FREE))
+            return Outcome(_FREE_NAME, sum(_copy(connection, other, table, None) for table in _FREE))
     except IntegrityError as error:
-        return Outcome("probes, decisions, prompts", 0, f"this store holds another {_table_of(error)} ({error.orig})")
+        return Outcome(_FREE_NAME, 0, f"this store holds another {_table_of(error)} ({error.orig})")
 
 
 def _copy(connection: Connection, other: Reader, table: Table, campaign_id: str | None) -> int:

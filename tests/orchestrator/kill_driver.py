@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from campaigns.errors import ServerFailed
+from campaigns.errors import WorldError
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan, blocks
 from orchestrator.startups.cluster import connect
 from orchestrator.startups.startup import StartupHandle
@@ -33,7 +33,7 @@ def main(workdir: Path, *options: str) -> None:
         print(record.processes[0].pid, flush=True)
         try:
             handle.run(blocks(plan, 0)[0].steps[:2], 6, 1)
-        except ServerFailed as error:
+        except WorldError as error:
             print(error)
             print(handle.stop().reason)
 

@@ -1,9 +1,16 @@
-"""How a campaign ends early: a person's word, ctrl-C, SIGTERM. Loop and store are real, the servers are scripted."""
+"""How a campaign ends early, or does not: a person's word, signals, lost helpers, readers that leave.
+
+Loop and store are real, the servers are scripted.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -11,12 +18,13 @@ from typing import Any
 
 import pytest
 
-from campaigns.errors import CannotExecute, Exit, ServerFailed
+from campaigns.errors import CannotExecute, Exit, HelperLost, RayLost, ServerFailed
 from campaigns.plan import Block, Role, Step
-from campaigns.records import CampaignStatus, StartupEnd, StartupStatus
+from campaigns.records import CampaignStatus, Reason, StartupEnd, StartupStatus
 from orchestrator.campaign import Stopped, _stop_if_asked
 from orchestrator.cli import main
 from orchestrator.life import Desk
+from orchestrator.places import ROOT
 from results.store.reader import Reader
 from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
 
@@ -83,7 +91,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return made
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_with_130_and_resume_goes_on(
     place: Place, number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +171,96 @@ def test_what_changed_in_between_is_refused_with_the_commit_to_go_back_to(
             assert place.campaign("resume", "last") == Exit.IDENTITY
         told = f"control_plane_sha256 changed since it began; check out the commit it began with {said}, on the host"
         assert told in capfd.readouterr().err
+
+
+def lose(error: Exception) -> None:
+    raise error
+
+
+def test_a_lost_helper_is_named_and_its_startup_tried_again(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.happens = lambda: lose(HelperLost("the recording process ended with code -9"))
+    assert place.run() == Exit.COMPLETE
+    assert "startup 1, attempt 1: the recording process ended with code -9" in capsys.readouterr().err
+    assert place.standing() == (CampaignStatus.COMPLETE, 4, 1)
+    with Reader.open(place.store) as reader:
+        [failure] = reader.failures(reader.resolve("last"))
+    assert failure.reason is Reason.HELPER_LOST
+
+
+def test_a_lost_ray_ends_with_5_and_a_broken_pipe_of_ours_is_a_bug_and_no_reader_that_left(place: Place) -> None:
+    place.happens = lambda: lose(RayLost("Ray is gone"))
+    assert place.run() == Exit.WORLD and place.standing()[0] is CampaignStatus.FAILED
+    place.happens = lambda: lose(BrokenPipeError(errno.EPIPE, "Broken pipe"))
+    assert place.campaign("resume", "last") == Exit.BUG and place.standing()[0] is CampaignStatus.FAILED
+    assert place.campaign("resume", "last") == Exit.COMPLETE
+
+
+def printing(code: str, **pipes: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, cwd=ROOT, **pipes)
+
+
+LASTING = """
+import sys
+from orchestrator import terminal
+sys.stdin.read()  # until the reader has left
+lasting = terminal.Lasting(sys.stdout)
+for _ in range(3):
+    lasting.write("x" * 100_000)
+    lasting.flush()
+sys.exit(7)
+"""
+
+
+def test_a_campaigns_output_outlives_its_reader_and_other_commands_end_quietly_with_it(place: Place) -> None:
+    lasting = printing(LASTING, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = "import sys; sys.stdin.read(); from orchestrator.cli import main; sys.exit(main(['--help']))"
+    other = printing(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    for process, code in ((lasting, 7), (other, 0)):
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        assert (process.communicate(timeout=60)[1], process.returncode) == (b"", code)
+
+
+DETACHED = """
+import sys
+from pathlib import Path
+from orchestrator.detaching import detach, settle
+waited = detach()
+if waited is None:
+    print("refused" if sys.argv[1] == "refuse" else "begins", flush=True)
+    if sys.argv[1] == "refuse":
+        sys.exit(5)
+    settle("c0ffee", Path(sys.argv[1]))
+    sys.stdin.read()
+    print("goes on")
+    sys.exit(1)
+sys.exit(waited)
+"""
+
+
+def test_a_detached_campaign_says_where_it_is_and_goes_on_in_its_log(tmp_path: Path) -> None:
+    def run(word: str) -> tuple[int, str]:
+        done = subprocess.run([sys.executable, "-c", DETACHED, word], capture_output=True, text=True, cwd=ROOT)
+        return done.returncode, done.stdout
+
+    code, told = run(str(tmp_path))
+    assert code == 0 and told.startswith("begins\n") and "campaign status c0ffee --watch" in told
+    log = tmp_path / "console.log"
+    deadline = time.monotonic() + 30
+    while "goes on" not in log.read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert log.read_text() == "goes on\n"
+    assert run("refuse") == (5, "refused\n"), "what ends before it has begun ends where it was asked for"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_any_encoding_prints(encoding: str) -> None:
+    code = "from orchestrator import terminal; terminal.print_anything(); print('1 ± 2 → µs … 漢 é')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONIOENCODING": encoding}
+    )
+    assert done.returncode == 0 and b"-> " in done.stdout and b"\\u6f22" in done.stdout, done
 
 
 def test_a_stop_that_nobody_lived_to_see_does_not_hold_the_next_life(place: Place) -> None:

@@ -91,7 +91,7 @@ def test_the_death_of_the_raylet_leaves_nothing_and_is_told(driven: Driven) -> N
     assert eventually(lambda: not driven.left(below)), [command_of(pid) for pid in driven.left(below)]
     output, _ = driven.driver.communicate(timeout=60)
     sentence, reason = output.splitlines()
-    assert sentence.startswith("The startup was lost during `run`: ") and reason == "interrupted"
+    assert "is gone (its process raylet ended)" in sentence and reason == "interrupted"
     assert driven.driver.returncode == 0
     assert not driven.is_held()
 

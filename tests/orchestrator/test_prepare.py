@@ -53,10 +53,11 @@ def test_the_budget_is_capacity_minus_prompt() -> None:
         assert small.budgets[fixture.id] + len(small.prompt_ids[fixture.id]) == 256
 
 
-def test_ids_differ_by_run_number_and_by_configuration() -> None:
-    one, other = prepared(), prepared("campaign.seed=1")
-    assert len({one.campaign(1).campaign_id, one.campaign(2).campaign_id, other.campaign(1).campaign_id}) == 3
-    assert one.campaign(1).campaign_id == prepared().campaign(1).campaign_id
+def test_no_two_campaigns_share_an_id_and_two_of_one_configuration_share_its_hash_and_fingerprint() -> None:
+    first, second = (prepared().campaign() for _ in range(2))  # as in two folders, or on two hosts
+    assert first.campaign_id != second.campaign_id
+    assert (first.config_sha256, first.fingerprint) == (second.config_sha256, second.fingerprint)
+    assert prepared("campaign.seed=1").campaign().config_sha256 != first.config_sha256
 
 
 def test_another_corpus_than_expected_is_a_mismatch_that_shows_both_hashes() -> None:

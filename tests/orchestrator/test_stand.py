@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from campaigns.errors import LeaseTimeout, ServerFailed
+from campaigns.errors import HelperLost, LeaseTimeout, ServerFailed
 from campaigns.plan import Arm, Block, CampaignPlan, Fixture, LeasePlan, Phase, Role, ServerPlan, StartupMode, blocks
 from campaigns.records import Reason, StartupStatus
 from orchestrator.hosts import reaper
@@ -301,7 +301,7 @@ def test_nothing_is_measured_where_nobody_looks_any_longer(stand: StandMaker, tm
     sampled_from_now_on(it)
     show(scenario, "{")  # the machine does not say any longer what runs on its devices
     steps, deadline = blocks(it.plan, 0)[0].steps, time.monotonic() + 30
-    with pytest.raises(ServerFailed, match="samples the devices ended with code 1"):
+    with pytest.raises(HelperLost, match="samples the devices ended with code 1"):
         while time.monotonic() < deadline:
             it.run(steps[:2], 2, 1)
     show(scenario, '{"order": [0]}')

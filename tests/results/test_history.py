@@ -17,6 +17,7 @@ from results.reading.frames import requests as request_frame
 from results.reading.summary import summarise
 from results.reports import cells
 from results.reports.layout import lay_out
+from results.store.hashing import row_sha256
 from results.store.reader import Reader
 from results.store.writer import Store
 from results.transfer.synthetic import Driver, Script, Trajectory
@@ -365,10 +366,12 @@ def test_a_contradiction_is_named_and_left_out(made, store, ram, capsys):
     _, ids = made
     target = ram / "target.sqlite"
     shutil.copy(store, target)
-    connection = sqlite3.connect(store)  # the other side tells another story of one request, and knows one thing more
-    connection.execute(
-        "UPDATE request SET text = 'forged', row_sha256 = 'x' WHERE campaign_id = ? AND position = 3", (ids["first"],)
-    )
+    connection = sqlite3.connect(store)  # the other side tells another story of one request, with a hash that fits it
+    connection.row_factory = sqlite3.Row
+    asked = "SELECT * FROM request WHERE campaign_id = ? AND position = 3"
+    row = {**connection.execute(asked, (ids["first"],)).fetchone(), "error": "forged"}
+    changed = (row["error"], row_sha256(row), row["id"])
+    connection.execute("UPDATE request SET error = ?, row_sha256 = ? WHERE id = ?", changed)
     connection.commit()
     connection.close()
     before = counts(target)

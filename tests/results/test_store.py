@@ -223,10 +223,8 @@ def test_the_same_campaign_may_begin_again_and_another_may_not_take_its_name(pat
     with Store.open(path) as store:
         driver = Driver(store, PLAN, script)
         campaign = driver.campaign()
-        assert store.next_run_number(campaign.config_sha256) == 1
         store.begin(campaign)
         store.begin(campaign)
-        assert store.next_run_number(campaign.config_sha256) == 2
         with pytest.raises(IdentityMismatch, match="begun with configuration"):
             store.begin(replace(campaign, config_sha256="0" * 64))
 

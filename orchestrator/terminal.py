@@ -1,0 +1,105 @@
+"""What this process prints: in any encoding, and whoever read it may leave.
+
+A reader that leaves (`campaign history | head`, a closed window) shows as EPIPE or EIO of a write; so does a pipe to
+one of our own processes that died. Only the state of our streams themselves tells the two apart.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import select
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+_GONE = (errno.EPIPE, errno.EIO)
+_PLAIN = {"±": "+/-", "×": "x", "−": "-", "–": "-", "—": "-", "→": "->", "≤": "<=", "≥": ">=", "µ": "u", "…": "..."}
+
+
+def print_anything() -> None:
+    """Have stdout and stderr take every character: those that their encoding lacks are spelt out."""
+    codecs.register_error("spelt", _spelt)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # a test's own stream
+            stream.reconfigure(errors="spelt")  # type: ignore[union-attr]
+
+
+def _spelt(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    plain = "".join(_PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in lacking)
+    return plain, error.end
+
+
+def reader_left(error: BaseException) -> bool:
+    """Whether a failed write was to our own stdout or stderr, whose reader is gone."""
+    if not (isinstance(error, OSError) and error.errno in _GONE):
+        return False
+    return any(map(_is_gone, (1, 2)))
+
+
+def _is_gone(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, 0)  # errors and hang-ups are always reported
+    return bool(poll.poll(0))
+
+
+def fall_silent() -> None:
+    """Send what is still printed nowhere, so that the interpreter's last flush cannot fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for fd in (1, 2):
+        if _is_gone(fd):
+            os.dup2(null, fd)
+    os.close(null)
+
+
+def flush() -> None:
+    """What is still in the buffers; a reader that left meanwhile changes no exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            if not reader_left(error):
+                raise
+            fall_silent()
+        except ValueError:
+            continue  # closed
+
+
+class Lasting(io.TextIOBase):
+    """A text stream that outlives its reader: a campaign goes on when nobody looks, its log and store have it all."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._require_left(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._require_left(error)
+
+    def _require_left(self, error: OSError) -> None:
+        if not reader_left(error):
+            raise error
+        fall_silent()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._stream.encoding
