@@ -43,6 +43,7 @@ class StartupMode(StrEnum):
 class Phase(StrEnum):
     WARMUP = "warmup"
     MEASURE = "measure"
+    RETRIED = "retried"  # a measured request that broke and was asked again in its place
 
 
 @dataclass(frozen=True)

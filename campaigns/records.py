@@ -86,6 +86,21 @@ FLAGS = frozenset(
 )
 
 
+# A request that ended so has no answer: it says nothing of its arm, and its pair was not compared.
+FAILED = frozenset(
+    {
+        Reason.HTTP_ERROR,
+        Reason.ERROR_EVENT,
+        Reason.STALL,
+        Reason.DISCONNECT,
+        Reason.SERVER_DIED,
+        Reason.MALFORMED_STREAM,
+        Reason.NO_CONTENT,
+        Reason.REDIRECT,
+    }
+)
+
+
 class Stamp(StrEnum):
     """Whose clock says when a chunk arrived: the kernel that received it, or the client's process once it ran."""
 

@@ -182,26 +182,47 @@ def _conclude(prepared: Prepared, campaign_id: str, output: Output, view: View) 
 
 def _run(desk: Desk, folder: Path) -> None:
     desk.store.status(desk.campaign.campaign_id, CampaignStatus.RUNNING)
-    if not any(_missing(desk, startup) for startup in range(desk.plan.startups)):
-        return  # resumed, and nothing is missing: no device is needed
-    with connect(desk.plan.lease) as cluster, desk.view.shown():
-        for startup in range(desk.plan.startups):
-            for _ in range(desk.plan.server.retries + 1):
-                missing = _missing(desk, startup)
-                death = _live(desk, cluster, folder, startup, missing) if missing else ""
-                if not death:
-                    break  # else the server died: what is still missing gets a new life
-            else:
-                tries = desk.plan.server.retries + 1
-                raise ServerFailed(
-                    f"startup {startup + 1} died in {tries} attempts, in the last one because: {death}; the servers' "
-                    f"logs are in {folder}"
-                )
+    lost = _lost(desk)  # in an earlier run: measured again, once
+    if any(_missing(desk, startup, lost) for startup in range(desk.plan.startups)):  # else no device is needed
+        with connect(desk.plan.lease) as cluster, desk.view.shown():
+            for startup in range(desk.plan.startups):
+                _run_startup(desk, cluster, folder, startup, lost)
+    if lost := _lost(desk):
+        raise ServerFailed(
+            f"no pair of {', '.join(sorted(lost))} was answered, its report lists the failures: mend the server or the "
+            f"prompts, then: campaign resume {desk.campaign.campaign_id}"
+        )
 
 
-def _missing(desk: Desk, startup: int) -> list[Block]:
-    recorded = desk.store.recorded(desk.campaign.campaign_id)
-    return [block for block in blocks(desk.plan, startup) if not recorded.holds(block)]
+def _run_startup(desk: Desk, cluster: Cluster, folder: Path, startup: int, lost: frozenset[str]) -> None:
+    tries = desk.plan.server.retries + 1
+    for trial in range(tries):
+        missing = _missing(desk, startup, lost if trial == 0 else frozenset())
+        death = _live(desk, cluster, folder, startup, missing) if missing else ""
+        if not death:
+            return  # else the server died: what is still missing gets a new life
+    raise ServerFailed(
+        f"startup {startup + 1} died in {tries} attempts, in the last one because: {death}; the servers' logs are in "
+        f"{folder}"
+    )
+
+
+def _missing(desk: Desk, startup: int, lost: frozenset[str]) -> list[Block]:
+    recorded, plan = desk.store.recorded(desk.campaign.campaign_id), desk.plan
+    return [b for b in blocks(plan, startup) if not recorded.holds(b) or _group(plan, b.fixture) in lost]
+
+
+def _lost(desk: Desk) -> frozenset[str]:
+    """Fixtures (datasets of a corpus) all of whose recorded pairs failed: a campaign without them is not complete."""
+    recorded, plan = desk.store.recorded(desk.campaign.campaign_id), desk.plan
+    failed, answered = (
+        {_group(plan, key.fixture) for key in keys} for keys in (recorded.failed, recorded.pairs - recorded.failed)
+    )
+    return frozenset(failed - answered)
+
+
+def _group(plan: CampaignPlan, fixture_id: str) -> str:
+    return plan.fixture(fixture_id).dataset if plan.corpus else fixture_id
 
 
 def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Iterable[Block]) -> str:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from campaigns.errors import IdentityMismatch, NothingAdmissible, ServerFailed
 from campaigns.hashes import token_sha256
 from campaigns.judging.compare import compare
-from campaigns.plan import Block, CampaignPlan, PairKey, Role, StartupMode, Step, first_role, life_warmups
-from campaigns.records import Campaign, Failure, Pair, Reason, Request
+from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, StartupMode, Step, first_role, life_warmups
+from campaigns.records import FAILED, Campaign, Failure, Pair, Reason, Request
 from campaigns.routes import routes
 from orchestrator.journal import Journal
 from orchestrator.preparation import identity
@@ -28,17 +28,8 @@ from results.store.writer import Store
 if TYPE_CHECKING:
     from orchestrator.startups.startup import StartupHandle
 
-# A request that ended for one of these says nothing about the arms: its block is measured again.
-BROKEN = frozenset(
-    {
-        Reason.HTTP_ERROR,
-        Reason.ERROR_EVENT,
-        Reason.STALL,
-        Reason.DISCONNECT,
-        Reason.SERVER_DIED,
-        Reason.MALFORMED_STREAM,
-    }
-)
+# What asking again may mend; a redirect or an empty answer comes again.
+BROKEN = FAILED - {Reason.NO_CONTENT, Reason.REDIRECT}
 
 
 @dataclass(frozen=True)
@@ -118,7 +109,7 @@ class Life:
             for block in blocks:
                 self._warm(block, block.warmups or life_warmups(self._desk.plan), numbers[block], (role,))
                 for step in (step for step in block.steps if step.role is role):
-                    [request], _ = self._take(block, (step,), numbers[block])
+                    request = self._take_alone(block, step, numbers[block])
                     if step.key in seen:
                         both = {request.role: request, seen[step.key].role: seen[step.key]}
                         self._pair(both[Role.CONTROL], both[Role.CANDIDATE])
@@ -129,10 +120,28 @@ class Life:
         """Send, store, and tell whether none broke; raises where the server died."""
         requests = self._handle.run(steps, self._budgets[block.fixture], number)
         self._keep(requests)
-        broken = [request for request in requests if BROKEN & set(request.reasons)]
+        broken = [request for request in requests if _broke(request)]
         for request in broken:
             self._note_broken(request)
         return requests, not broken
+
+    def _take_alone(self, block: Block, step: Step, number: int) -> Request:
+        """A step of one arm's life. The other arm's server is gone or to come, so that the step is repeated and not its
+        block; what broke stays under a phase of its own.
+        """
+        for _ in range(self._desk.plan.server.retries):
+            [request] = self._handle.run((step,), self._budgets[block.fixture], number)
+            if not _broke(request) or Reason.SERVER_DIED in request.reasons:
+                break
+            broken = replace(request, phase=Phase.RETRIED)
+            self._keep([broken])
+            self._note_broken(broken)
+        else:
+            return self._take(block, (step,), number)[0][0]
+        self._keep([request])
+        if _broke(request):
+            self._note_broken(request)
+        return request
 
     def _open(self, block: Block) -> int:
         return self._desk.store.block(self._desk.campaign.campaign_id, block, self._attempt)
@@ -231,3 +240,7 @@ class Life:
         self._desk.journal.write("failure", key=key, reason=reason, message=message)
         if reason is Reason.SERVER_DIED:
             raise ServerFailed(f"startup {self._startup + 1}: the server died during a request: {message}")
+
+
+def _broke(request: Request) -> bool:
+    return bool(BROKEN & set(request.reasons))

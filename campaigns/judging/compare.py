@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from campaigns.provenance import METHODOLOGY_VERSION
 from campaigns.quantities import client_decode_ns, decoded_tokens, round_ms
-from campaigns.records import FLAGS, Exactness, Pair, Reason, Request
+from campaigns.records import FAILED, FLAGS, Exactness, Pair, Reason, Request
 
 _CLOCK_TOLERANCE = 0.01  # a larger difference of the median SM clock inside a pair is flagged
 _NS = 1e6
@@ -120,7 +120,7 @@ def ids_complete(request: Request) -> bool:
 
 
 def _same_text(one: Request, other: Request) -> bool:
-    answered = all(r.first_content_ns is not None and not set(r.reasons) & _UNANSWERED for r in (one, other))
+    answered = all(r.first_content_ns is not None and not set(r.reasons) & FAILED for r in (one, other))
     prompts = {r.prompt_sha256 for r in (one, other) if r.prompt_sha256}
     same = (one.text, one.reasoning_text) == (other.text, other.reasoning_text)
     return answered and len(prompts) < 2 and same
@@ -159,20 +159,6 @@ _LADDER: tuple[tuple[Exactness, Callable[[Request, Request], bool]], ...] = (
     (Exactness.STRUCTURE, _same_structure),
     (Exactness.ACCEPTANCE, _same_acceptance),
     (Exactness.DRAFT_WIDTH, _same_widths),
-)
-
-# A request that ended so has no answer to compare.
-_UNANSWERED = frozenset(
-    {
-        Reason.HTTP_ERROR,
-        Reason.ERROR_EVENT,
-        Reason.STALL,
-        Reason.DISCONNECT,
-        Reason.SERVER_DIED,
-        Reason.MALFORMED_STREAM,
-        Reason.NO_CONTENT,
-        Reason.REDIRECT,
-    }
 )
 
 

@@ -19,7 +19,7 @@ from campaigns.judging.gates import Curve, curve_faults
 from campaigns.judging.statistics import PairEffect, holm, mismatch_bound
 from campaigns.judging.verdicts import Context, Evidence, Judgement, Verdict, counted, judge
 from campaigns.plan import Mode
-from campaigns.records import FLAGS, Campaign, CampaignStatus, Exactness, Failure, Reason
+from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Reason
 from results.reading import frames
 from results.reading.arrivals import ClientClock, client_clock
 from results.reading.floors import aa_medians
@@ -50,6 +50,7 @@ class Summary:
     n_planned: int
     n_pairs: int
     n_exact_pairs: int
+    n_failed_pairs: int  # a request of theirs got no answer
     n_admissible_pairs: int
     exclusions: Mapping[str, int]  # reason -> pairs
     schedules: tuple[ArmRoute, ...]
@@ -76,6 +77,11 @@ class Summary:
         return self.judgement.verdict
 
     @property
+    def n_inexact_pairs(self) -> int:
+        """Answered by both arms, and otherwise than required."""
+        return self.n_pairs - self.n_failed_pairs - self.n_exact_pairs
+
+    @property
     def n_excluded(self) -> int:
         return self.n_pairs - self.n_admissible_pairs
 
@@ -87,7 +93,7 @@ class Summary:
         if not self.n_admissible_pairs:
             codes.append(Exit.NOTHING_ADMISSIBLE)
         slower = any(group.judgement.verdict is Verdict.SLOWER for group in self.groups)
-        if slower or self.verdict is Verdict.SLOWER or self.n_exact_pairs < self.n_pairs or self.failed_gates:
+        if slower or self.verdict is Verdict.SLOWER or self.n_inexact_pairs or self.failed_gates:
             codes.append(Exit.SLOWER)
         if strict and self.verdict in _UNDECIDED:
             codes.append(Exit.STRICT)
@@ -107,6 +113,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
     floors = aa_medians(reader, campaign_id, campaign.fingerprint, group_effects)
     setting = Setting(plan, source, _required(plan, measured), resolution_ms)
     required = setting.required
+    exact, failed = pairs.exactness >= required, _failed(pairs)
     groups = tuple(
         build(name, rows, requests, floors.get(name, []), setting) for name, rows in grouped(pairs, plan).items()
     )
@@ -121,7 +128,8 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         lives=tuple(lives),
         n_planned=_n_planned(plan),
         n_pairs=len(pairs),
-        n_exact_pairs=int((pairs.exactness >= required).sum()),
+        n_exact_pairs=int((exact & ~failed).sum()),
+        n_failed_pairs=int(failed.sum()),
         n_admissible_pairs=int(pairs.admissible.sum()),
         exclusions=_exclusions(pairs),
         schedules=arm_routes(reader, campaign_id, plan),
@@ -195,6 +203,11 @@ def _n_planned(plan: Mapping[str, Any]) -> int:
     return int(plan["startups"]) * per_startup * (1 if plan["corpus"] else int(plan["pairs"]))
 
 
+def _failed(pairs: pd.DataFrame) -> pd.Series:
+    told = (any(reason in FAILED for reason in json.loads(text)) for text in pairs.reasons)
+    return pd.Series(list(told), index=pairs.index, dtype=bool)
+
+
 def _exclusions(pairs: pd.DataFrame) -> dict[str, int]:
     texts = pairs.reasons[~pairs.admissible]
     return dict(Counter(r for text in texts for r in dict.fromkeys(json.loads(text)) if r not in FLAGS).most_common())
@@ -237,7 +250,7 @@ def _superseded(requests: pd.DataFrame) -> tuple[str, ...]:
 
 def bound(summary: Summary) -> float | None:
     """The mismatch rate that the exact pairs still allow; None once a pair differed."""
-    return mismatch_bound(summary.n_pairs) if summary.n_exact_pairs == summary.n_pairs else None
+    return None if summary.n_inexact_pairs else mismatch_bound(summary.n_exact_pairs)
 
 
 def is_aa(summary: Summary) -> bool:

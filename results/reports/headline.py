@@ -97,6 +97,8 @@ def _pairs(summary: Summary) -> Iterator[str]:
     exact = summary.n_exact_pairs
     of_all = f"all {counted(exact, 'pair')}" if exact == summary.n_pairs else f"{exact} of {summary.n_pairs} pairs"
     yield f"{of_all} exact"
+    if summary.n_failed_pairs:
+        yield f"{summary.n_failed_pairs} failed"
     if summary.n_excluded:
         yield f"{summary.n_excluded} excluded"
 

@@ -94,6 +94,8 @@ def _excluded(summary: Summary) -> list[str]:
     if not summary.n_excluded:
         return [f"none of {counted(summary.n_pairs, 'pair')}"]
     total = f"{summary.n_excluded} of {counted(summary.n_pairs, 'pair')}, both arms of each"
+    if summary.n_failed_pairs:
+        total += f"; {summary.n_failed_pairs} of them failed: a request got no answer, and nothing was compared"
     return [total, *(f"{reason}: {count}" for reason, count in summary.exclusions.items())]
 
 
@@ -152,7 +154,7 @@ def _method(summary: Summary) -> list[str]:
     if summary.clock is not None:
         lines += [summary.clock.line, f"connections: {_connections(summary)}"]
     if limit is not None:
-        pairs = counted(summary.n_pairs, "pair")
+        pairs = counted(summary.n_exact_pairs, "pair")
         lines.append(f"no mismatch in {pairs} bounds the mismatch rate at {100 * limit:.1f} % (95 %)")
     return lines
 

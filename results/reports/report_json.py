@@ -52,6 +52,8 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "n_pairs": summary.n_pairs,
         "n_exact_pairs": summary.n_exact_pairs,
         "n_admissible_pairs": summary.n_admissible_pairs,
+        "n_inexact_pairs": summary.n_inexact_pairs,
+        "n_failed_pairs": summary.n_failed_pairs,
         "n_excluded": summary.n_excluded,
         "exclusions": dict(summary.exclusions),
         "schedules": [_schedule(found) for found in summary.schedules],

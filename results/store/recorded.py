@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
 from campaigns.plan import Block, PairKey
+from campaigns.records import FAILED
 
 # A pair counts when it and both of its requests stand in the newest attempt of their block, and when nobody found at
 # the end of its server's life that files had changed meanwhile.
@@ -16,7 +18,7 @@ WITH newest AS (
     SELECT campaign_id, startup, fixture, seed, max(attempt) AS attempt FROM block
     WHERE campaign_id = :campaign GROUP BY campaign_id, startup, fixture, seed
 )
-SELECT p.startup, p.fixture, p.seed, p.repeat
+SELECT p.startup, p.fixture, p.seed, p.repeat, p.reasons
 FROM pair p
 JOIN newest n ON n.startup = p.startup AND n.fixture = p.fixture AND n.seed = p.seed AND n.attempt = p.block_attempt
 JOIN request r ON r.campaign_id = p.campaign_id AND r.startup = p.startup AND r.fixture = p.fixture
@@ -43,6 +45,7 @@ SELECT startup, fixture, seed, max(attempt) FROM block WHERE campaign_id = :camp
 @dataclass(frozen=True)
 class Recorded:
     pairs: frozenset[PairKey]
+    failed: frozenset[PairKey]  # those of which a request got no answer
     startup_attempts: Mapping[int, int]  # the newest attempt; attempts count from 1
     block_attempts: Mapping[tuple[int, str, int], int]  # by (startup, fixture, seed)
 
@@ -59,8 +62,10 @@ class Recorded:
 
 def recorded(connection: Connection, campaign_id: str) -> Recorded:
     campaign = {"campaign": campaign_id}
+    pairs = {PairKey(*key): json.loads(reasons) for *key, reasons in connection.execute(_PAIRS, campaign)}
     return Recorded(
-        pairs=frozenset(PairKey(*row) for row in connection.execute(_PAIRS, campaign)),
+        pairs=frozenset(pairs),
+        failed=frozenset(key for key, reasons in pairs.items() if FAILED & set(reasons)),
         startup_attempts={row[0]: row[1] for row in connection.execute(_STARTUPS, campaign)},
         block_attempts={(s, f, seed): attempt for s, f, seed, attempt in connection.execute(_BLOCKS, campaign)},
     )

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ class Place:
         self.store = store
         self.happens: Callable[[], object] = lambda: None
 
+        self.script = faster
+
     def life(self, desk: Desk, handle: Handle, startup: int, attempt: int) -> Life:
         return Life(self, desk, startup, attempt)
 
@@ -73,7 +76,7 @@ class Life:
         self.place, self.desk, self.startup, self.attempt = place, desk, startup, attempt
 
     def run(self, blocks: Sequence[Block]) -> None:
-        driver, campaign = Driver(self.desk.store, self.desk.plan, faster), self.desk.campaign.campaign_id
+        driver, campaign = Driver(self.desk.store, self.desk.plan, self.place.script), self.desk.campaign.campaign_id
         driver.start(campaign, self.startup, self.attempt)
         for block in blocks:
             driver.block(campaign, block, self.attempt)
@@ -116,6 +119,27 @@ def test_a_stop_ends_with_130_says_so_everywhere_and_resume_goes_on(
     assert "held         1/4 pairs  smoke  (lunch)" in capsys.readouterr().out
     assert place.campaign("report", "last") == Exit.COMPLETE
     assert "status held" in capsys.readouterr().out
+    assert place.campaign("resume", "last") == Exit.COMPLETE
+    assert place.standing() == (CampaignStatus.COMPLETE, 4, 1)
+
+
+def test_a_fixture_that_lost_everything_makes_the_campaign_incomplete(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its pairs are recorded, and no resume would ask again: it does, once, and says the same until there is one."""
+    lost = []
+
+    def fails(step: Step, attempt: int) -> Script:
+        lost[:] = lost or [step.key.fixture]
+        made = faster(step, attempt)
+        return replace(made, reasons=(Reason.HTTP_ERROR,), admissible=False) if step.key.fixture in lost else made
+
+    place.script = fails
+    for words in (None, ("resume", "last")):
+        assert (place.campaign(*words) if words else place.run()) == Exit.WORLD
+        assert f"no pair of {lost[0]} was answered" in capsys.readouterr().err
+        assert place.standing() == (CampaignStatus.FAILED, 4, 1)
+    place.script = faster
     assert place.campaign("resume", "last") == Exit.COMPLETE
     assert place.standing() == (CampaignStatus.COMPLETE, 4, 1)
 

@@ -386,3 +386,28 @@ def test_wherever_lives_end_nothing_is_lost_doubled_or_mixed(bench: Bench, seed:
         assert len(current) == 8 == len({(request.key, request.role) for request in current})
         for fixture in ("f", "g"):
             assert len({request.startup_attempt for request in current if request.key.fixture == fixture}) == 1
+
+
+SEQUENTIAL = replace(PLAN, startup_mode=StartupMode.SEQUENTIAL)
+
+
+@pytest.mark.parametrize("bench", [SEQUENTIAL], indirect=True)
+@pytest.mark.parametrize("broken", [2, 7], ids=["first life", "second life"])
+def test_a_broken_step_of_a_sequential_life_is_asked_again_in_its_place(bench: Bench, broken: int) -> None:
+    bench.live(ScriptedHandle(bench.plan, 1, {broken: Reason.DISCONNECT}))
+    assert bench.store.recorded("c").pairs == set(pair_keys(PLAN)) and not bench.store.recorded("c").failed
+    with bench.close() as reader:
+        assert all(pair.admissible for pair in reader.pairs("c"))
+        phases = [stored.request.phase for stored in reader.requests("c")]
+        assert (phases.count(Phase.MEASURE), phases.count(Phase.RETRIED)) == (8, 1)
+        [failure] = reader.failures("c")
+        assert failure.reason is Reason.DISCONNECT
+
+
+@pytest.mark.parametrize("bench", [SEQUENTIAL], indirect=True)
+def test_a_step_that_keeps_breaking_costs_its_own_pair_alone(bench: Bench) -> None:
+    bench.live(ScriptedHandle(bench.plan, 1, {2: Reason.DISCONNECT, 3: Reason.DISCONNECT}))
+    recorded = bench.store.recorded("c")
+    assert len(recorded.pairs) == 4 and len(recorded.failed) == 1
+    with bench.close() as reader:
+        assert [pair.admissible for pair in reader.pairs("c")].count(False) == 1

@@ -221,6 +221,23 @@ def test_an_inexact_pair_ends_with_2_however_fast(path):
     assert found.verdict.value == "faster" and found.exit_code() is Exit.SLOWER
 
 
+def test_a_failed_pair_is_missing_and_no_regression(path):
+    """A request without an answer says nothing of its arm: what is left decides, and the report says what is not."""
+    plan = replace(PLAN, fixtures=(Fixture("short", "{}", (0,)),), pairs=4)
+
+    def fails(step, attempt):
+        made = script(step, attempt)
+        failed = (step.key.startup, step.key.repeat, step.role) == (0, 0, Role.CANDIDATE)
+        return replace(made, reasons=(Reason.HTTP_ERROR,), admissible=False) if failed else made
+
+    campaign(path, plan, fails)
+    found = summary(path)
+    assert (found.n_exact_pairs, found.n_failed_pairs, found.n_inexact_pairs, found.n_excluded) == (11, 1, 0, 1)
+    assert found.verdict.value == "faster" and found.exit_code() is Exit.COMPLETE
+    assert "1 of them failed: a request got no answer" in report(path)
+    assert "no mismatch in 11 pairs" in report(path)
+
+
 def test_a_campaign_without_pairs_has_measured_nothing(path):
     with Store.open(path) as store:
         store.begin(Driver(store, PLAN, script).campaign())
