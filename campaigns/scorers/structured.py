@@ -1,7 +1,7 @@
 """Structured answers: JSON that parses, fits its schema and says the right thing; tool calls with the right arguments.
 
-An argument is right when it is one of the accepted values; texts are compared without case, spaces and punctuation, as
-the function-calling leaderboard does. Parallel calls may come in any order.
+An argument is right when it fits the tool's own schema and is one of the accepted values; texts are compared as the
+function-calling leaderboard does, and an integer is written without a fraction. Parallel calls may come in any order.
 
 A pattern can backtrack for ever, so `campaigns.scorers.worker` runs this in a process that can be ended.
 """
@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jsonschema import FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
@@ -24,7 +24,7 @@ from campaigns.corpora.case import Case
 from campaigns.scorers.verdict import Answer, Judged, Verdict
 
 MAX_DIGITS = 4300  # of an integer; Python itself reads no more
-_IGNORED = re.compile(r"[ ,./\-_*^'\"]")
+_IGNORED = re.compile(r"[ ,./\-_*^]")
 
 
 class Unjudgeable(Exception):
@@ -39,7 +39,13 @@ def score_structured(case: Case, answer: Answer) -> Verdict:
     except Unjudgeable as error:
         return Verdict(case.dataset, Judged.ERROR, {"reason": str(error)})
     outcome = Judged.FAILED if complaint else Judged.PASSED
-    return Verdict(case.dataset, outcome, {"reason": complaint} if complaint else {})
+    return Verdict(case.dataset, outcome, _checked_afterwards(case) | ({"reason": complaint} if complaint else {}))
+
+
+def _checked_afterwards(case: Case) -> dict[str, Any]:
+    """What the server was not asked to follow, for the report to count."""
+    features = case.answer.get("checked_afterwards") if isinstance(case.answer, Mapping) else None
+    return {"checked_afterwards": features} if features else {}
 
 
 def _json_complaint(case: Case, answer: Answer) -> str:
@@ -51,16 +57,23 @@ def _json_complaint(case: Case, answer: Answer) -> str:
     form: Mapping[str, Any] = case.response_format or {}
     if form.get("type") == "json_object" and not isinstance(document, dict):
         return f"a JSON object was asked for, this is {type(document).__name__}"
-    if "json_schema" in form and (complaint := schema_complaint(form["json_schema"]["schema"], document)):
-        return complaint
+    if "json_schema" in form:
+        schema = case.answer.get("schema", form["json_schema"]["schema"])  # the whole one, where less was sent
+        if complaint := schema_complaint(schema, document):
+            return complaint
     if "value" not in case.answer or _same_json(case.answer["value"], document):
         return ""
     return f"the document says {answer.final_text.strip()[:200]}"
 
 
-def schema_complaint(schema: Mapping[str, Any], document: Any) -> str:
-    """jsonschema's first complaint, formats checked; references beyond the schema are never fetched."""
+def schema_complaint(schema: Mapping[str, Any], document: Any, *, whole_integers: bool = False) -> str:
+    """jsonschema's first complaint, formats checked; references beyond the schema are never fetched.
+
+    `whole_integers`: 10.0 is no integer, as for the tools' programs; JSON Schema takes it for one.
+    """
     kind = validator_for(schema)
+    if whole_integers:
+        kind = extend(kind, type_checker=kind.TYPE_CHECKER.redefine("integer", _is_whole))  # type: ignore[no-untyped-call]
     nothing_to_fetch: Registry[Any] = Registry()
     try:
         kind.check_schema(dict(schema))
@@ -74,6 +87,10 @@ def schema_complaint(schema: Mapping[str, Any], document: Any) -> str:
     except (RecursionError, ArithmeticError) as error:  # nested too deeply, or a number beyond every float
         raise Unjudgeable(f"the document cannot be checked: {error}") from error
     return ""
+
+
+def _is_whole(checker: Any, value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _strict_json(text: str) -> Any:
@@ -133,7 +150,7 @@ def _tool_complaint(case: Case, answer: Answer) -> str:
     for name, arguments in calls:
         if name not in parameters:
             return f"there is no tool {name!r}"
-        if complaint := schema_complaint(parameters[name], arguments):
+        if complaint := schema_complaint(parameters[name], arguments, whole_integers=True):
             return f"{name}: {complaint}"
     return _match_all(case.answer["calls"], calls)
 
@@ -172,26 +189,37 @@ def _matched(wanted: Sequence[Mapping[str, Any]], calls: Sequence[tuple[str, Map
 
 def _answers(wanted: Mapping[str, Any], call: tuple[str, Mapping[str, Any]]) -> bool:
     ((name, accepted),) = wanted.items()
-    return call[0] == name and _fits(accepted, call[1])
+    return call[0] == name and _fits(accepted, call[1], _accepts)
 
 
-def _fits(accepted: Mapping[str, Sequence[Any]], arguments: Mapping[str, Any]) -> bool:
+def _fits(
+    accepted: Mapping[str, Sequence[Any]], arguments: Mapping[str, Any], accepts: Callable[[Any, Any], bool]
+) -> bool:
     """Accepted values per argument; an empty text among them allows the argument to be left out."""
     if arguments.keys() - accepted.keys():
         return False
     return all(
-        any(_accepts(option, arguments[name]) for option in options) if name in arguments else "" in options
+        any(accepts(option, arguments[name]) for option in options) if name in arguments else "" in options
         for name, options in accepted.items()
     )
 
 
 def _accepts(option: Any, value: Any) -> bool:
-    if isinstance(option, bool) or isinstance(value, bool):
-        return option is value
-    if isinstance(option, str) and isinstance(value, str):
-        return _IGNORED.sub("", option).lower() == _IGNORED.sub("", value).lower()
-    if isinstance(option, Mapping) and isinstance(value, Mapping):
-        return _fits(option, value)
+    """As an argument; the leaderboard looks into lists and objects one level deep."""
     if isinstance(option, list) and isinstance(value, list):
-        return len(option) == len(value) and all(map(_accepts, option, value))
-    return bool(option == value)
+        return len(option) == len(value) and all(map(_accepts_inside, option, value))
+    return _accepts_inside(option, value)
+
+
+def _accepts_inside(option: Any, value: Any) -> bool:
+    """As an item or a field: a text loosely, an object by its fields, all else exactly."""
+    if isinstance(option, str) and isinstance(value, str):
+        return _loosely(option) == _loosely(value)
+    if isinstance(option, Mapping) and isinstance(value, Mapping):
+        return _fits(option, value, _accepts_inside)
+    return _same_json(option, value)
+
+
+def _loosely(text: str) -> str:
+    """The leaderboard's `standardize_string`."""
+    return _IGNORED.sub("", text).lower().replace("'", '"')

@@ -20,7 +20,7 @@ _DRESS = re.compile(
     r"\\color\s*\{[^{}]*\}|\\(?:[Ll]arge|LARGE|[Hh]uge|displaystyle|textstyle|bfseries|q?quad|bf)(?![a-zA-Z])"
     r"|\\pmod\s*(?:\d+|\{[^{}]*\})"
 )
-_TEXT = re.compile(r"\\(?:text|mbox|mathrm|textnormal)\s*\{([^{}]*)\}")
+_TEXT = re.compile(r"\\(?:text|mbox|mathrm|textnormal)\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _LABEL = re.compile(r"^\s*(?:[A-Za-z]+\s+){0,4}[A-Za-z]+\s*:(?!=)\s*(?=\S)")
 _APPROXIMATELY = re.compile(
     r"^\s*(?:(?:[a-zA-Z](?:_\{?\w+\}?)?\s*)?\\(?:approx|simeq)(?![a-zA-Z])|(?:about|approximately|around|roughly)\b)"
@@ -42,7 +42,7 @@ _JOINT = rf"(?:{SPACE}*(?:[/*·-]|\\cdot(?![a-zA-Z])){SPACE}*|{SPACE}+)"
 _SIGN = rf"(?:\\?%|°{SPACE}*[CF]?|\^?\{{?\\(?:circ|degree)\}}?{SPACE}*[CF]?(?![a-zA-Z])|{_CURRENCY})"
 _PHRASE = rf"(?:{_SIGN}|{_WORD}|\((?:{_WORD})\))(?:{_JOINT}(?:{_LATER_WORD}|{_SIGN}|\((?:{_WORD})\)))*"
 _END = r"\.?\s*(?=$|[,;]|(?:and|or)(?![a-zA-Z]))"  # of the whole, or of one of several values
-_UNIT = re.compile(rf"(?:(?<=[\d}})!.]){SPACE}*|(?<=\\pi){SPACE}+)(?:{_PHRASE}){_END}")
+_UNIT = re.compile(rf"(?:(?<=[\d}})!.]){SPACE}*|(?:(?<=\\pi)|(?<=\di)){SPACE}+)(?:{_PHRASE}){_END}")
 _THOUSANDS = re.compile(rf"(?<![\d.,])\d{{1,3}}(?:{SPACE}+\d{{3}})+(?!\d|\s*/)")
 _MIXED = re.compile(rf"(?<![\d./^_{{])(\d+){SPACE}+(\d+)\s*/\s*(\d+)(?![\d.])")
 _EXPONENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([-+]?\d+)(?!\w)")

@@ -187,6 +187,12 @@ def _proof(corpus: Any) -> Iterator[str]:
         yield f"ineligible {len(ids)}: {reason}: {', '.join(ids)}"
 
 
+def _afterwards(case: Any) -> Sequence[str]:
+    """Features of its schema that the server is not asked to follow."""
+    answer = case.answer
+    return answer.get("checked_afterwards", ()) if isinstance(answer, dict) else ()
+
+
 def _by_reason(told: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
     ids: dict[str, list[str]] = {}
     for case, reason in told:

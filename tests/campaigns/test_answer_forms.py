@@ -85,7 +85,8 @@ FORMS = [
     (
         "fractions are values",
         r"\frac34",
-        r"3/4|0.75|.75|\dfrac{3}{4}|\frac34|\frac68|\frac34\text{ cup}|3/4 cups|\frac{3}{4} \text{ of it}",
+        r"3/4|0.75|.75|\dfrac{3}{4}|\frac34|\frac68|"
+        r"\frac34\text{ cup}|\text{\frac{3}{4} cups}|3/4 cups|\frac{3}{4} \text{ of it}",
         r"-\frac34|4/3",
     ),
     ("six digits of what no decimal can write", r"\frac13", r"0.3333333333|0.\overline{3}", "0.333|0.33"),
@@ -164,7 +165,7 @@ FORMS = [
     ),
     ("a base that was asked for need not be repeated", "4210_5", "4210_{5}|4210", "4210_7|4211"),
     ("powers of ten are values", r"5 \times 10^5", r"500000|5 \times 10^5 \text{ m}|5\cdot10^{5}", "50000"),
-    ("complex numbers", "6 - 5i", "6-5i|-5i+6", "6+5i|6"),
+    ("complex numbers", "6 - 5i", r"6-5i|-5i+6|6 - 5i\text{ cm}|6-5i units", "6+5i|6"),
 ]
 
 

@@ -578,21 +578,41 @@ def test_function_calling_folders_become_tool_cases(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "followed"),
+    ("part", "sent", "features"),
     [
-        ({"type": "array", "items": {"type": "string", "format": "date"}}, True),
-        ({"type": "string", "pattern": "^[a-z]+(?:x|y)$"}, True),
-        ({"type": "array", "uniqueItems": True}, False),
-        ({"anyOf": [{"type": "string"}, {"not": {"type": "null"}}]}, False),
-        ({"type": "string", "pattern": "^(?!@)x"}, False),
-        ({"type": "string", "pattern": "(?<=a)x"}, False),
-        ({"type": "object", "patternProperties": {"^(?!@@)x": {}}}, False),
-        ({"type": "string", "format": "uri-reference"}, False),
+        ({"type": "array", "items": {"type": "string", "format": "date"}}, None, []),
+        ({"type": "string", "pattern": "^[a-z]+(?:x|y)$"}, None, []),
+        ({"properties": {"not": {"type": "string"}, "if": {"type": "null"}}}, None, []),
+        ({"enum": [{"not": 1}], "default": {"uniqueItems": True}}, None, []),
+        ({"oneOf": [{"type": "string"}, {"type": "null"}]}, None, []),
+        ({"type": "array", "uniqueItems": True}, {"type": "array"}, ["uniqueItems"]),
+        ({"anyOf": [{"type": "string"}, {"not": {"type": "null"}}]}, {"anyOf": [{"type": "string"}, {}]}, ["not"]),
+        ({"type": "string", "pattern": "^(?!@)x"}, {"type": "string"}, ["look-around in pattern"]),
+        ({"type": "string", "pattern": "(?<=a)x"}, {"type": "string"}, ["look-around in pattern"]),
+        (
+            {"type": "object", "patternProperties": {"^(?!@@)x": {}}, "additionalProperties": False},
+            {"type": "object"},
+            ["look-around in patternProperties"],
+        ),
+        ({"type": "string", "format": "uri-reference"}, {"type": "string"}, ["format uri-reference"]),
+        ({"if": {"const": 1}, "then": {"type": "null"}}, {}, ["if", "then"]),
+        (
+            {"oneOf": [{"type": "array", "uniqueItems": True}, {"type": "array"}]},
+            {"anyOf": [{"type": "array"}, {"type": "array"}]},
+            ["uniqueItems"],
+        ),
     ],
 )
-def test_schemas_that_no_grammar_follows_are_left_out(tmp_path: Path, part: dict[str, Any], followed: bool) -> None:
-    jsonl(tmp_path / "s.json", {"schema": {"type": "object", "properties": {"a": part}}, "tests": []})
-    assert len(structured.read([tmp_path], DEFAULT)["json-schema"]) == followed
+def test_what_no_grammar_follows_is_not_sent_and_checked_afterwards(
+    tmp_path: Path, part: dict[str, Any], sent: dict[str, Any] | None, features: list[str]
+) -> None:
+    whole = {"type": "object", "properties": {"a": part}}
+    jsonl(tmp_path / "s.json", {"schema": whole, "tests": []})
+    (case,) = structured.read([tmp_path], DEFAULT)["json-schema"]
+    form: Any = case.response_format
+    assert form["json_schema"]["schema"] == {"type": "object", "properties": {"a": part if sent is None else sent}}
+    assert case.answer == ({"schema": whole, "checked_afterwards": features} if features else {})
+    assert compact_json(whole) in case.messages[0]["content"], "the prompt shows the whole schema"
 
 
 def test_kinds_that_the_sources_lack_come_from_the_embedded_corpus(tmp_path: Path) -> None:

@@ -349,6 +349,14 @@ def test_json_answers(form: dict[str, Any], wanted: dict[str, Any], text: str, j
     assert score_structured(case(response_format=form, answer=wanted), Answer(text)).outcome is judged
 
 
+@pytest.mark.parametrize(("text", "judged"), [("[1, 2]", Judged.PASSED), ("[1, 1]", Judged.FAILED)])
+def test_what_the_server_was_not_asked_to_follow_is_checked_on_the_answer(text: str, judged: Judged) -> None:
+    """The request's schema allows both; the whole one has the word."""
+    answer = {"schema": {"type": "array", "uniqueItems": True}, "checked_afterwards": ["uniqueItems"]}
+    verdict = score_structured(case(response_format=schema_form({"type": "array"}), answer=answer), Answer(text))
+    assert verdict.outcome is judged and verdict.details["checked_afterwards"] == ["uniqueItems"]
+
+
 def test_references_out_of_the_schema_are_never_fetched() -> None:
     schema = {"$ref": "http://127.0.0.1:9/schema.json"}
     verdict = score_structured(
@@ -386,6 +394,36 @@ PARALLEL = embedded().case("builtin-structured/own/parallel-tools")
 def test_tool_calls(answer: Answer, judged: Judged) -> None:
     assert PARALLEL is not None
     assert score_structured(PARALLEL, answer).outcome is judged
+
+
+@pytest.mark.parametrize(
+    ("kind", "accepted", "given", "judged"),
+    [
+        ("integer", [10], 10, Judged.PASSED),
+        ("integer", [10], 10.0, Judged.FAILED),
+        ("integer", [1], True, Judged.FAILED),
+        ("number", [10.0], 10, Judged.PASSED),
+        ("number", [10], 10.0, Judged.PASSED),
+        ("string", ["O'Hara"], 'o"hara', Judged.PASSED),
+        ("string", ["Oslo"], "'Oslo'", Judged.FAILED),
+        ("string", ["April 1, 2024"], "april 1 2024", Judged.PASSED),
+        ("array", [["Oslo", "Rome"]], ["oslo", "ROME"], Judged.PASSED),
+        ("array", [["Oslo", "Rome"]], ["Rome", "Oslo"], Judged.FAILED),
+        ("array", [[["Oslo"]]], [["Oslo"]], Judged.PASSED),
+        ("array", [[["Oslo"]]], [["oslo"]], Judged.FAILED),
+        ("array", [[{"city": ["Oslo", ""]}]], [{"city": "oslo"}], Judged.PASSED),
+        ("object", [{"city": ["Oslo"]}], {"city": "oslo"}, Judged.PASSED),
+        ("object", [{"city": [["Oslo"]]}], {"city": ["oslo"]}, Judged.FAILED),
+    ],
+)
+def test_arguments_are_compared_as_the_function_calling_leaderboard_does(
+    kind: str, accepted: list[Any], given: Any, judged: Judged
+) -> None:
+    """Each outcome is the one of the leaderboard's own checker (bfcl-eval 2026.3.23)."""
+    parameters = {"type": "object", "properties": {"a": {"type": kind}}}
+    tools = ({"type": "function", "function": {"name": "get_weather", "parameters": parameters}},)
+    wanted = {"calls": [{"get_weather": {"a": accepted}}]}
+    assert score_structured(case(tools=tools, answer=wanted), calls({"a": given})).outcome is judged
 
 
 def test_a_call_that_fits_two_wanted_ones_is_left_to_the_one_that_needs_it() -> None:

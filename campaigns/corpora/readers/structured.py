@@ -7,21 +7,18 @@ answer). A kind that no source has comes from the embedded corpus; the caller se
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from campaigns.corpora.case import Case, compact_json
+from campaigns.corpora.readers.schema_features import loosened
 from campaigns.corpora.source import Source
 from campaigns.corpora.templates import render
 from campaigns.errors import UsageError
 
 KINDS = ("json-object", "json-schema", "one-tool", "parallel-tools")
 Pools = dict[str, list[Case]]
-# What grammar engines of servers do not follow; a request with it is refused, and no pair comes of it.
-_UNFOLLOWED = {"uniqueItems", "not", "if", "contains", "propertyNames", "dependentSchemas", "unevaluatedProperties"}
-_FORMATS = {"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"}
 # Questions of the leaderboard (v4) that no call can answer: nothing that is accepted fits the tool's own schema.
 UNANSWERABLE = {
     "live_simple_71-35-0": "the enumeration of an array's items stands at the array",
@@ -84,29 +81,11 @@ def _schemas(files: Sequence[Path], templates: Mapping[str, str], name: str) -> 
     for path in files:
         source = Source.open(path)
         (schema,) = source.need(0, schema=dict)
-        if not followable(schema):
-            continue
+        sent = loosened(schema)
         message = {"role": "user", "content": render(templates, "json-schema", schema=compact_json(schema))}
-        form = {"type": "json_schema", "json_schema": {"name": "document", "strict": True, "schema": schema}}
-        yield "json-schema", Case(f"{name}/{path.stem}", name, source.sha256, 0, (message,), (), form, {})
-
-
-def followable(schema: Any) -> bool:
-    """Whether a server that constrains its output can be expected to follow the schema."""
-    if isinstance(schema, list):
-        return all(map(followable, schema))
-    if not isinstance(schema, Mapping):
-        return True
-    patterns = [schema.get("pattern"), *_keys(schema.get("patternProperties"))]
-    look_around = any(isinstance(text, str) and re.search(r"\(\?<?[=!]", text) for text in patterns)
-    known_format = not isinstance(schema.get("format"), str) or schema["format"] in _FORMATS
-    return (
-        not look_around and known_format and not (_UNFOLLOWED & schema.keys()) and all(map(followable, schema.values()))
-    )
-
-
-def _keys(value: Any) -> list[str]:
-    return list(value) if isinstance(value, Mapping) else []
+        form = {"type": "json_schema", "json_schema": {"name": "document", "strict": True, "schema": sent.schema}}
+        checked = {"schema": schema, "checked_afterwards": sorted(sent.features)} if sent.features else {}
+        yield "json-schema", Case(f"{name}/{path.stem}", name, source.sha256, 0, (message,), (), form, checked)
 
 
 def _function_calling(folder: Path, name: str) -> Iterable[tuple[str, Case]]:
