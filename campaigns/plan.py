@@ -65,11 +65,20 @@ class Arm:
     schedules: Pairs = ()  # (operator, schedule), sorted by operator
     env: Pairs = ()
     args: tuple[str, ...] = ()
+    speculation: str = ""  # dflash, lookup or none; empty: the server's own
+    num_speculative_tokens: int | None = None  # drafts a round; None: the server's own
+
+    @property
+    def choices(self) -> Pairs:
+        """What is chosen inside one server of ours: schedules, and how it drafts."""
+        count = "" if self.num_speculative_tokens is None else str(self.num_speculative_tokens)
+        drafting = (("speculation", self.speculation), ("num_speculative_tokens", count))
+        return (*self.schedules, *(pair for pair in drafting if pair[1]))
 
 
 def differences(control: Arm, candidate: Arm) -> tuple[str, ...]:
     """What the candidate does otherwise: `selection: sort -> keys`, one line per operator and variable."""
-    named = [*_changed("", control.schedules, candidate.schedules), *_changed("env ", control.env, candidate.env)]
+    named = [*_changed("", control.choices, candidate.choices), *_changed("env ", control.env, candidate.env)]
     if control.args != candidate.args:
         named.append(f"args: {' '.join(control.args) or 'none'} -> {' '.join(candidate.args) or 'none'}")
     return tuple(named)
@@ -77,7 +86,7 @@ def differences(control: Arm, candidate: Arm) -> tuple[str, ...]:
 
 def several_changes(control: Arm, candidate: Arm) -> str:
     """A warning where the arms differ in more than one operator: no effect could be told to be of one of them."""
-    operators = [change.partition(":")[0] for change in _changed("", control.schedules, candidate.schedules)]
+    operators = [change.partition(":")[0] for change in _changed("", control.choices, candidate.choices)]
     if len(operators) < 2:
         return ""
     return f"the arms differ in {len(operators)} operators ({', '.join(operators)}): the effect is of all of them"

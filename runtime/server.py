@@ -24,6 +24,7 @@ from kernels.command_line import Parser
 from runtime.http.app import Limits, build_app
 from runtime.http.service import Service
 from runtime.identity import DISTRIBUTION, version
+from runtime.text.generation import SPECULATION
 from runtime.workers.client import EngineClient
 
 _GRACE_SECONDS = 2
@@ -48,6 +49,8 @@ class ServerOptions:
     keep_nvfp4: bool
     threads: int
     audit_ranks: bool
+    speculation: str | None
+    num_speculative_tokens: int | None
     max_waiting: int
     max_body_bytes: int
     api_key: str | None
@@ -65,6 +68,9 @@ class ServerOptions:
             arguments.append(f"--kv-cache-dtype={self.kv_cache_dtype}")
         return arguments
 
+    def speculation_asked(self) -> dict[str, str | int | None]:
+        return {"speculation": self.speculation, "num_speculative_tokens": self.num_speculative_tokens}
+
     def worker_environment(self) -> dict[str, str]:
         """Torch reads its thread count when it loads, so a worker's environment states it too. Ranks share one host."""
         own = {"OMP_NUM_THREADS": str(self.threads), "PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -73,7 +79,9 @@ class ServerOptions:
 
 def parse_options(arguments: list[str] | None = None) -> ServerOptions:
     parser = Parser(prog="python -m runtime.server", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--model", type=Path, required=True, help="folder in Hugging Face layout, drafter/ inside")
+    parser.add_argument(
+        "--model", type=Path, required=True, help="folder in Hugging Face layout, a drafter in drafter/"
+    )
     parser.add_argument("--port", type=_port, required=True, help="0 lets the system choose, and says which")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--served-model-name", help="default: the folder's name")
@@ -85,6 +93,10 @@ def parse_options(arguments: list[str] | None = None) -> ServerOptions:
     parser.add_argument("--keep-nvfp4", action="store_true", help="4-bit linears stay in 4 bits")
     parser.add_argument("--threads", type=_positive, default=1, help="CPU threads per engine process")
     parser.add_argument("--audit-ranks", action="store_true", help="compare every sampled token among the ranks")
+    parser.add_argument(
+        "--speculation", choices=SPECULATION, help="of requests and arms that name none; default: dflash with a drafter"
+    )
+    parser.add_argument("--num-speculative-tokens", type=_positive, metavar="N", help="default: the drafter's block")
     parser.add_argument("--max-waiting", type=_positive, default=64, help="queued requests before 429")
     parser.add_argument("--max-body-bytes", type=_positive, default=4 << 20)
     parser.add_argument("--api-key-file", type=Path, help="file whose only line clients must send as bearer key")
@@ -147,7 +159,7 @@ class Server:
         self.death: str | None = None
         self._options = options
         self._client = EngineClient(options.tensor_parallel_size, options.max_waiting, self._engine_died)
-        self._service = Service(self._client, options.model, options.served_model_name)
+        self._service = Service(self._client, options.model, options.served_model_name, options.speculation_asked())
         limits = Limits(options.max_body_bytes, options.api_key)
         config = uvicorn.Config(
             build_app(self._service, limits, self._lifespan),
@@ -202,10 +214,10 @@ def _positive(value: str) -> int:
 
 
 def _model_folder(parser: argparse.ArgumentParser, model: Path) -> Path:
-    needed = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "drafter/config.json")
+    needed = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json")
     for name in needed:
         if not (model / name).is_file():
-            parser.error(f"--model {model} has no {name}; give a folder in Hugging Face layout with drafter/ inside")
+            parser.error(f"--model {model} has no {name}; give a folder in Hugging Face layout")
     return model.resolve()
 
 

@@ -32,6 +32,8 @@ from campaigns.plan import (
 from orchestrator.settings.limits import at_least, check_values, unique
 from results.store.place import DEFAULT
 
+_SPECULATION = ("dflash", "lookup", "none")
+
 
 @dataclass
 class ArmConfig:
@@ -39,6 +41,8 @@ class ArmConfig:
     schedules: dict[str, str] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     args: list[str] = field(default_factory=list)
+    speculation: str | None = None  # dflash, lookup or none
+    num_speculative_tokens: int | None = None  # drafts a round
 
 
 @dataclass
@@ -251,7 +255,13 @@ def _fixture(item: FixtureConfig, cap: int | None) -> Fixture:
 
 
 def _arm(arm: ArmConfig) -> Arm:
-    return Arm(arm.name, tuple(sorted(arm.schedules.items())), tuple(sorted(arm.env.items())), tuple(arm.args))
+    mode, count = arm.speculation or "", arm.num_speculative_tokens
+    if mode not in ("", *_SPECULATION):
+        raise UsageError(f"arm {arm.name}: speculation={mode}: choose {', '.join(_SPECULATION)}")
+    if count is not None and (count < 1 or mode == "none"):
+        raise UsageError(f"arm {arm.name}: num_speculative_tokens={count}: at least 1, and not with speculation=none")
+    schedules, env = (tuple(sorted(pairs.items())) for pairs in (arm.schedules, arm.env))
+    return Arm(arm.name, schedules, env, tuple(arm.args), mode, count)
 
 
 def _server(config: Config) -> ServerPlan:
@@ -278,7 +288,7 @@ def _lease(lease: LeaseConfig) -> LeasePlan:
 
 def _check_arms(plan: CampaignPlan) -> None:
     one, other = (plan.control, plan.candidate)
-    same = (one.schedules, one.env, one.args) == (other.schedules, other.env, other.args)
+    same = (one.choices, one.env, one.args) == (other.choices, other.env, other.args)
     if plan.mode is Mode.AB and same:
         raise UsageError(
             f"campaign.control={one.name} and campaign.candidate={other.name} do the same: "

@@ -60,7 +60,7 @@ def _result(summary: Summary) -> Result:
         n_cases=len(summary.plan["fixtures"]) if summary.plan["corpus"] else 0,
         n_answers=sum(arm.n_requests for arm in arms),
         n_capped=sum(arm.n_capped for arm in arms),
-        control_is_plain=not (control["schedules"] or control["env"] or control["args"]),
+        control_is_plain=not any(control.get(part) for part in ("schedules", "env", "args", "speculation")),
         family=_build(summary.campaign.fingerprint),
         curve=curve_of(summary.groups),
     )

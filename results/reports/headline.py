@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from campaigns.judging.statistics import percent
 from campaigns.judging.verdicts import Evidence, Judgement, Verdict, counted
@@ -50,9 +51,11 @@ def arms(summary: Summary) -> tuple[Arm, Arm]:
     return control, candidate
 
 
-def _arm(plain: dict[str, list[list[str]]]) -> Arm:
+def _arm(plain: dict[str, Any]) -> Arm:
+    """A plan that was stored before arms could choose how to draft chose nothing."""
     schedules, env = (tuple((name, value) for name, value in plain[part]) for part in ("schedules", "env"))
-    return Arm(str(plain["name"]), schedules, env, tuple(map(str, plain["args"])))
+    own = {name: plain[name] for name in ("speculation", "num_speculative_tokens") if name in plain}
+    return Arm(str(plain["name"]), schedules, env, tuple(map(str, plain["args"])), **own)
 
 
 def _sentence(summary: Summary) -> str:

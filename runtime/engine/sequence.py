@@ -36,8 +36,9 @@ class TokenGate(Protocol):
 class GenerateRequest:
     """`eos_ids` None means the checkpoint's own, () means none. `max_tokens` None means up to capacity.
 
-    `speculation` is `dflash`, `lookup` (DFlash with n-gram drafts from the request's own history) or `none`. `logprobs`
-    asks for the log-probability of every token and of that many alternatives.
+    `speculation` is `dflash`, `lookup` (DFlash with n-gram drafts from the request's own history) or `none`; None for
+    `num_speculative_tokens` means as many as the drafter's block has. `logprobs` asks for the log-probability of every
+    token and of that many alternatives.
     """
 
     prompt_ids: Sequence[int]
@@ -47,6 +48,7 @@ class GenerateRequest:
     gate: TokenGate | None = None
     cancelled: Callable[[], bool] = lambda: False
     speculation: str = "dflash"
+    num_speculative_tokens: int | None = None
     logprobs: LogprobsOrder | None = None
 
 
@@ -108,7 +110,7 @@ class Generation:
         self.tokens = [int(token) for token in request.prompt_ids]
         self.num_prompt_tokens = len(self.tokens)
         self.sampling, self.gate, self.speculation = request.sampling, request.gate, request.speculation
-        self.logprobs = request.logprobs
+        self.logprobs, self._num_drafts = request.logprobs, request.num_speculative_tokens
         room = max_model_len - self.num_prompt_tokens
         self.end = self.num_prompt_tokens + min(room, room if request.max_tokens is None else request.max_tokens)
         self.max_model_len = max_model_len
@@ -132,12 +134,14 @@ class Generation:
         return self._bonus[1]
 
     def rows(self, block_size: int) -> int:
-        """Rows of the next verification: a whole block, fewer near capacity, one (q1) at its end or undrafted.
+        """Rows of the next verification: a block, fewer near capacity or on request, one (q1) at its end or undrafted.
 
         Row i yields the token at `bonus_position + 1 + i`, which must lie below `max_model_len`.
         """
         if not self.drafts:
             return 1
+        if self._num_drafts is not None:
+            block_size = min(block_size, self._num_drafts + 1)
         return min(block_size, self.max_model_len - 1 - self.bonus_position)
 
     def emit(self, tokens: Sequence[int]) -> tuple[int, ...]:
@@ -170,5 +174,7 @@ def _check(request: GenerateRequest, vocab_size: int, max_model_len: int) -> Non
         raise RequestError(f"prompt token {wrong} is outside the vocabulary of {vocab_size}")
     if request.max_tokens is not None and request.max_tokens < 1:
         raise RequestError(f"max_tokens is {request.max_tokens}; at least one token is generated")
+    if request.num_speculative_tokens is not None and request.num_speculative_tokens < 1:
+        raise RequestError(f"num_speculative_tokens is {request.num_speculative_tokens}; without drafts is 'none'")
     if request.speculation not in SPECULATION:
         raise RequestError(f"speculation is {request.speculation!r}; it is one of {', '.join(SPECULATION)}")

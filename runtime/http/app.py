@@ -118,7 +118,7 @@ class Routes:
             raise bad("an arm has a name and schedules (operator: schedule)", "schedules" if name else "name")
         if not all(isinstance(schedule, str) for schedule in schedules.values()):
             raise bad("schedules must map an operator's name to a schedule's name", "schedules")
-        return JSONResponse(await self._service.select_arm(name, schedules))
+        return JSONResponse(await self._service.select_arm(name, schedules, body))
 
     async def counters(self, request: Request) -> Response:
         self._card()

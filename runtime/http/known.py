@@ -17,7 +17,7 @@ _GENERATION = frozenset({
     "return_tokens_as_token_ids", "logprobs", "logprobs_mode", "allowed_token_ids", "bad_words",
     "truncate_prompt_tokens", "add_special_tokens", "skip_special_tokens", "include_stop_str_in_output",
     "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-    "guided_json_object", "guided_whitespace_pattern",
+    "speculation", "num_speculative_tokens", "guided_json_object", "guided_whitespace_pattern",
 })  # fmt: skip
 PLAIN = frozenset({"prompt"})
 CHAT = frozenset({

@@ -33,6 +33,7 @@ FORMAT = _object(
     {"type": {"enum": ["text", "json_object", "json_schema"]}, "json_schema": {"type": "object"}}, ("type",)
 )
 CHOICE = {"oneOf": [{"enum": ["none", "auto", "required"]}, TOOL]}
+SPECULATION = {"enum": ["dflash", "lookup", "none"]}
 GENERATION: Schema = {
     "model": STRING,
     "max_tokens": _between("integer", 1, 1 << 18),
@@ -57,6 +58,8 @@ GENERATION: Schema = {
     "response_format": FORMAT,
     "logprobs_mode": {"enum": ["raw_logprobs", "processed_logprobs"]},
     "return_tokens_as_token_ids": BOOLEAN,
+    "speculation": SPECULATION,
+    "num_speculative_tokens": _between("integer", 1, 7),
     "return_token_ids": BOOLEAN,
     "return_round_details": BOOLEAN,
 }
@@ -79,7 +82,15 @@ ERROR = _object(
     },
     ("error",),
 )
-ARM = _object({"name": STRING, "schedules": {"type": "object", "additionalProperties": STRING}}, ("name", "schedules"))
+ARM = _object(
+    {
+        "name": STRING,
+        "schedules": {"type": "object", "additionalProperties": STRING},
+        "speculation": SPECULATION,
+        "num_speculative_tokens": _between("integer", 1, 7),
+    },
+    ("name", "schedules"),
+)
 PROMPT = {"oneOf": [STRING, IDS]}
 COMPLETION: Schema = {**GENERATION, "prompt": PROMPT, "logprobs": _between("integer", 0, 20)}
 

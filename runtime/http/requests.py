@@ -18,7 +18,8 @@ from runtime.http.chat import ChatOrder, read_chat
 from runtime.http.errors import ApiError, bad
 from runtime.http.form import form_grammar
 from runtime.http.grammar import GrammarChecker
-from runtime.text.generation import Generation, Sampling
+from runtime.http.speculation import read_speculation
+from runtime.text.generation import Generation, Sampling, Speculation
 from runtime.text.spelling import Spelling
 from runtime.text.tokenizer import ChatTemplate, TextTokenizer
 from runtime.text.transcript import NO_STOPS, Stops
@@ -33,7 +34,10 @@ _LOGPROBS_MODES = ("raw_logprobs", "processed_logprobs")
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What the API process knows of the model that it serves. `created`: seconds of Unix time when it was ready."""
+    """What the API process knows of the model that it serves. `created`: seconds of Unix time when it was ready.
+
+    `max_drafts` a round, 0 without a drafter; `speculation` is the selected arm's, for requests that name none.
+    """
 
     name: str
     max_model_len: int
@@ -41,12 +45,14 @@ class ModelCard:
     template: ChatTemplate | None
     eos_ids: tuple[int, ...]
     defaults: Sampling
+    max_drafts: int
+    speculation: Speculation
     spelling: Spelling
     grammars: GrammarChecker
     created: int
 
     @staticmethod
-    def read(model_dir: Path, name: str, max_model_len: int) -> ModelCard:
+    def read(model_dir: Path, name: str, max_model_len: int, speculation: Speculation, max_drafts: int) -> ModelCard:
         generation = json.loads((model_dir / "generation_config.json").read_text(encoding="utf-8"))
         eos = generation["eos_token_id"]
         defaults = Sampling(
@@ -63,6 +69,8 @@ class ModelCard:
             template=ChatTemplate.of_folder(model_dir),
             eos_ids=tuple(eos) if isinstance(eos, list) else (eos,),
             defaults=defaults,
+            max_drafts=max_drafts,
+            speculation=speculation,
             spelling=spelling,
             grammars=GrammarChecker(spelling),
             created=int(time.time()),
@@ -178,6 +186,7 @@ def _order(body: fields.Body, card: ModelCard, prompt_ids: tuple[int, ...], limi
         allowed_token_ids=_allowed(body, card),
         bad_words=_bad_words(body),
         logprobs_of_sampled_law=_of_sampled_law(body),
+        speculation=read_speculation(body, card.speculation, card.max_drafts),
     )
     return Order(
         generation=generation,

@@ -9,7 +9,7 @@ import asyncio
 import os
 import platform
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from runtime import identity
 from runtime.http.answers import Progress
 from runtime.http.metrics import ServerMetrics
 from runtime.http.requests import ModelCard, Order
-from runtime.text.generation import Step
+from runtime.http.speculation import read_speculation, spelled, usual
+from runtime.text.generation import Speculation, Step
 from runtime.text.transcript import NO_MARKERS, Markers, Piece, Transcript
 from runtime.workers.client import EngineClient, Job
 
@@ -36,7 +37,7 @@ class Hashes:
         return Hashes(
             source=identity.source_sha256(),
             weights=identity.folder_sha256(model_dir),
-            draft_weights=identity.folder_sha256(model_dir / "drafter"),
+            draft_weights=identity.folder_sha256(drafter) if (drafter := model_dir / "drafter").is_dir() else "",
             tokenizer=identity.tokenizer_sha256(model_dir),
         )
 
@@ -44,12 +45,17 @@ class Hashes:
 class Service:
     """`card`, `metrics` and `hashes` exist once `prepare` has returned."""
 
-    def __init__(self, client: EngineClient, model_dir: Path, served_name: str) -> None:
+    def __init__(
+        self, client: EngineClient, model_dir: Path, served_name: str, asked: Mapping[str, Any] | None = None
+    ) -> None:
+        """`asked`: `speculation` and `num_speculative_tokens` of requests and arms that say nothing of them."""
         self.client = client
         self.arm_name = "default"
         self.card: ModelCard | None = None
         self.metrics: ServerMetrics | None = None
         self._hashes: Hashes | None = None
+        self._asked = asked or {}
+        self._own_speculation = Speculation()
         self._model_dir = model_dir
         self._served_name = served_name
         self._libraries = identity.MappedLibraries()
@@ -63,9 +69,12 @@ class Service:
         self._hashes = await asyncio.to_thread(Hashes.read, self._model_dir)
         await self.client.wait_ready()
         facts = self.client.facts
-        self.card = ModelCard.read(self._model_dir, self._served_name, facts["max_model_len"])
+        most = facts["block_size"] - 1
+        own = read_speculation(self._asked, usual(most), most)
+        self.card = ModelCard.read(self._model_dir, self._served_name, facts["max_model_len"], own, most)
+        self._own_speculation = own
         running, waiting = lambda: self.client.num_running, lambda: self.client.num_waiting
-        self.metrics = ServerMetrics(self._served_name, facts["block_size"] - 1, running, waiting)
+        self.metrics = ServerMetrics(self._served_name, most, running, waiting)
 
     def submit(self, order: Order) -> Run:
         assert self.card is not None and self.metrics is not None, "submit() needs a prepared service"
@@ -74,11 +83,16 @@ class Service:
     async def arm(self) -> dict[str, Any]:
         per_rank = await self.client.ask("arm")
         assert all(schedules == per_rank[0] for schedules in per_rank), f"ranks run different arms: {per_rank}"
-        return {"name": self.arm_name, "schedules": per_rank[0]}
+        assert self.card is not None, "arm() needs a prepared service"
+        return {"name": self.arm_name, "schedules": per_rank[0], **spelled(self.card.speculation)}
 
-    async def select_arm(self, name: str, schedules: Mapping[str, str]) -> dict[str, Any]:
+    async def select_arm(self, name: str, schedules: Mapping[str, str], body: Mapping[str, Any]) -> dict[str, Any]:
+        """What `body` does not say of speculation is the server's own, whatever arm was selected before."""
+        assert self.card is not None, "select_arm() needs a prepared service"
+        speculation = read_speculation(body, self._own_speculation, self.card.max_drafts)
         await self.client.set_arm(schedules)
         self.arm_name = name
+        self.card = replace(self.card, speculation=speculation)
         return await self.arm()
 
     async def counters(self) -> dict[str, list[dict[str, Any]]]:

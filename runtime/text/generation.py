@@ -20,6 +20,17 @@ class Sampling:
     seed: int = 0
 
 
+SPECULATION = ("dflash", "lookup", "none")
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """How an answer is drafted: by the drafter, by it and the request's own history, or not; `num_tokens` a round."""
+
+    mode: str = "none"
+    num_tokens: int = 0
+
+
 @dataclass(frozen=True)
 class Generation:
     """`max_tokens` counts generated tokens, the end-of-sequence token included.
@@ -40,6 +51,7 @@ class Generation:
     bad_words: tuple[str, ...] = ()
     logprobs: int | None = None
     logprobs_of_sampled_law: bool = False
+    speculation: Speculation = Speculation()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -47,7 +59,8 @@ class Generation:
     @staticmethod
     def from_json(value: dict[str, Any]) -> Generation:
         lists = {name: tuple(item) for name, item in value.items() if isinstance(item, list)}
-        return Generation(**{**value, **lists, "sampling": Sampling(**value["sampling"])})
+        parts = {"sampling": Sampling(**value["sampling"]), "speculation": Speculation(**value["speculation"])}
+        return Generation(**{**value, **lists, **parts})
 
 
 class TokenLogprobs(NamedTuple):

@@ -206,6 +206,8 @@ def engine_request(order: Generation, cancelled: Callable[[], bool], gate: Any) 
         gate=gate,
         cancelled=cancelled,
         logprobs=asked,
+        speculation=order.speculation.mode,
+        num_speculative_tokens=order.speculation.num_tokens or None,
     )
 
 

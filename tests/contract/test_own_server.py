@@ -29,6 +29,8 @@ from orchestrator.servers.adapters import discover, open_adapter
 MODEL = ROOT / yaml.safe_load((CONF / "server" / "embedded.yaml").read_text())["model"]
 CHAT = Fixture("sum", json.dumps({"messages": [{"role": "user", "content": "What is 17 + 25?"}]}), (1,))
 ARMS = (Arm("narrow", (("projection", "columns-32"),)), Arm("wide", (("projection", "columns-128"),)))
+PUBLIC = Sampling()
+DRAFTING = (Arm("drafts-3", speculation="dflash", num_speculative_tokens=3), Arm("alone", speculation="none"))
 ADAPTER = open_adapter("dflash2")
 
 
@@ -64,10 +66,18 @@ def served_name(base_url: str) -> str:
         return str(json.load(answer)["data"][0]["id"])
 
 
-def ask(base_url: str, client: Client, fixture: Fixture, arm: Arm, role: Role = Role.CONTROL, seed: int = 1) -> Request:
+def ask(
+    base_url: str,
+    client: Client,
+    fixture: Fixture,
+    arm: Arm,
+    role: Role = Role.CONTROL,
+    seed: int = 1,
+    sampling: Sampling = PUBLIC,
+) -> Request:
     ADAPTER.select(base_url, arm)
     before = ADAPTER.counters(base_url)
-    path, body = ADAPTER.body(fixture, seed, 64, Sampling(), served_name(base_url))
+    path, body = ADAPTER.body(fixture, seed, 64, sampling, served_name(base_url))
     exchange = client.call(Call(base_url, path, body, 60.0))
     after = ADAPTER.counters(base_url)
     assert before is not None and after is not None
@@ -121,6 +131,13 @@ def test_prompt_of_ids(base_url: str, client: Client) -> None:
 def test_unknown_schedule_is_refused_by_name(base_url: str) -> None:
     with pytest.raises(ServerFailed, match="no-such-schedule"):
         ADAPTER.select(base_url, Arm("wrong", (("projection", "no-such-schedule"),)))
+
+
+def test_an_arm_without_drafts_says_the_same_tokens_one_by_one(base_url: str, client: Client) -> None:
+    greedy = Sampling(temperature=0.0)
+    drafted, alone = (ask(base_url, client, CHAT, arm, sampling=greedy) for arm in DRAFTING)
+    assert drafted.token_sha256 == alone.token_sha256
+    assert drafted.n_rounds and (alone.n_rounds, alone.n_q1_steps) == (0, alone.completion_tokens - 1)
 
 
 def test_nothing_is_missing(base_url: str) -> None:

@@ -275,6 +275,8 @@ def test_schedules_mean_nothing_to_a_foreign_server(name: str, tmp_path: Path) -
     plan = ServerPlan(name, command=("serve", "{port}"), base_url="http://127.0.0.1:1")
     with pytest.raises(UsageError, match=f"arm fast names schedules, and server.adapter={name} has none"):
         open_adapter(name).launch(plan, (Arm("fast", schedules=(("projection", "tile"),)),), 81, tmp_path)
+    with pytest.raises(UsageError, match=f"arm none names speculation, and server.adapter={name} has none"):
+        open_adapter(name).launch(plan, (Arm("none", speculation="none"),), 81, tmp_path)
 
 
 def test_attach_starts_nothing(tmp_path: Path) -> None:
@@ -315,6 +317,18 @@ def test_select_puts_the_arm_and_reads_it_back(service: Callable[..., Service]) 
     open_adapter("dflash2").select(server.url, FAST)
     assert state == {"name": "fast", "schedules": {"projection": "columns-64"}}
     assert server.routes() == ["PUT /campaign/arm", "GET /campaign/arm"]
+
+
+@pytest.mark.parametrize(
+    "told", [{"speculation": "dflash"}, {"speculation": "none", "num_speculative_tokens": 4}, {}], ids=str
+)
+def test_server_that_drafts_otherwise(service: Callable[..., Service], told: dict[str, Any]) -> None:
+    arm = Arm("a", speculation="none" if told else "lookup", num_speculative_tokens=3 if len(told) > 1 else None)
+    server = service(
+        {"PUT /campaign/arm": (200, {}), "GET /campaign/arm": (200, {"name": "a", "schedules": {}, **told})}
+    )
+    with pytest.raises(ServerFailed, match="reads back"):
+        open_adapter("dflash2").select(server.url, arm)
 
 
 @pytest.mark.parametrize(

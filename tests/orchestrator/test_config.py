@@ -43,6 +43,14 @@ def test_every_preset_composes_into_a_plan(name: str) -> None:
     assert p.name == name and p.control != p.candidate
 
 
+def test_the_drafter_against_none_is_greedy_and_wants_equal_tokens() -> None:
+    p = plan("campaign=speculation")
+    assert p.differences == ("speculation: none -> dflash",)
+    assert (p.sampling.temperature, p.required_exactness, p.startup_mode) == (0.0, 3, StartupMode.SWITCH)
+    fewer = plan("campaign=speculation", "arm@campaign.candidate=drafts-3").candidate
+    assert fewer.choices == (("speculation", "dflash"), ("num_speculative_tokens", "3"))
+
+
 def test_the_embedded_server_needs_no_gpu_and_its_cuda_preset_leases_one() -> None:
     assert plan().lease.inventory == "cpu"
     assert plan("campaign=cuda").lease.inventory == "auto"
@@ -78,6 +86,8 @@ def test_the_schema_defaults_are_three_startups_six_pairs_five_warmups() -> None
         ("sampling.top_k=-5", "sampling.top_k=-5: must be at least -1"),
         ("campaign.max_tokens=0", "campaign.max_tokens=0: must be at least 1"),
         ("campaign.name=''", "campaign.name is empty"),
+        ("campaign.control.speculation=eagle", "arm torch-plain: speculation=eagle: choose dflash, lookup, none"),
+        ("campaign.control.num_speculative_tokens=0", "num_speculative_tokens=0: at least 1"),
         ("campaign.candidate.name=''", "campaign.candidate.name is empty"),
         ("server.ready_path=health", "server.ready_path=health: write a path"),
         ("lease.indices=[0,0]", "names 0 twice"),

@@ -142,6 +142,11 @@ def test_differences_name_what_changes() -> None:
     )
     assert "2 operators (gdn, selection)" in several_changes(one, other)
     assert several_changes(one, Arm("c", (("gdn", "bv8"), ("selection", "sort")))) == ""
+    none, three = Arm("d", speculation="none"), Arm("e", speculation="dflash", num_speculative_tokens=3)
+    assert differences(none, three) == ("num_speculative_tokens: default -> 3", "speculation: none -> dflash")
+    assert "2 operators (gdn, speculation)" in several_changes(
+        Arm("f", (("gdn", "bv2"),)), Arm("g", (("gdn", "bv8"),), speculation="none")
+    )
 
 
 def test_the_written_files_are_yaml_with_comments(own: Path) -> None:

@@ -56,9 +56,10 @@ class CommandServer(OpenAIServer):
     def one_arm(self, arms: tuple[Arm, ...]) -> Arm:
         """The arm that this server life is. Schedules mean nothing to a server that is not ours."""
         for arm in arms:
-            if arm.schedules:
+            if arm.choices:
+                what = "schedules" if arm.schedules else "speculation"
                 raise UsageError(
-                    f"arm {arm.name} names schedules, and server.adapter={self.name} has none to choose: take "
+                    f"arm {arm.name} names {what}, and server.adapter={self.name} has none to choose: take "
                     f"{self.unscheduled}"
                 )
             if (arm.env, arm.args) != (arms[0].env, arms[0].args):

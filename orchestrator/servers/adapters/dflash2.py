@@ -41,6 +41,10 @@ class Dflash2Server(OpenAIServer):
 
     def select(self, base_url: str, arm: Arm) -> None:
         wanted: dict[str, Any] = {"name": arm.name, "schedules": dict(arm.schedules)}
+        if arm.speculation:
+            wanted["speculation"] = arm.speculation
+        if arm.num_speculative_tokens is not None:
+            wanted["num_speculative_tokens"] = arm.num_speculative_tokens
         for method, body in (("PUT", wanted), ("GET", None)):
             answer = ask_json(base_url, method, "/campaign/arm", body, self._session)
             if not _reads_back(answer, wanted):
@@ -98,7 +102,9 @@ def _check_identity(answer: Object) -> None:
 
 def _reads_back(answer: Any, wanted: Mapping[str, Any]) -> bool:
     """Whether the arm is the one that was asked for; the server may name its defaults beside the arm's schedules."""
-    if not isinstance(answer, dict) or answer.get("name") != wanted["name"]:
+    if not isinstance(answer, dict):
         return False
+    plain = {name: value for name, value in wanted.items() if name != "schedules"}
     schedules = answer.get("schedules", {})
-    return isinstance(schedules, dict) and bool(wanted["schedules"].items() <= schedules.items())
+    same = isinstance(schedules, dict) and wanted["schedules"].items() <= schedules.items()
+    return same and plain.items() <= answer.items()

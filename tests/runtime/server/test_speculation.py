@@ -1,0 +1,122 @@
+"""How a server drafts, chosen on its command line, per arm and per request; and a checkpoint that has no drafter."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+CHECKPOINT = ROOT / "runtime/checkpoints/nano"
+ASKED = {"prompt": "Ida has 5 pears and buys 4 more.", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bare") / "model"
+    shutil.copytree(CHECKPOINT, folder, ignore=shutil.ignore_patterns("drafter"))
+    return folder
+
+
+def said(server: Any, **body: Any) -> tuple[str, list[tuple[str, int]]]:
+    """The text, and the kind and drafts of every round."""
+    reply = server.ask("POST", "/v1/completions", {**ASKED, "return_round_details": True, **body})
+    assert reply.status == 200, reply.body
+    rounds = reply.json["metrics"]["rounds"]
+    return reply.json["choices"][0]["text"], [(entry["kind"], entry["drafted"]) for entry in rounds]
+
+
+def drafted(server: Any, **body: Any) -> set[tuple[str, int]]:
+    return set(said(server, **body)[1])
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_a_request_chooses_how_many_drafts(server: Any, count: int) -> None:
+    text, rounds = said(server, num_speculative_tokens=count)
+    assert text == said(server)[0] and set(rounds) == {("spec", count)}
+
+
+def test_a_request_chooses_the_kind(server: Any) -> None:
+    text, rounds = said(server, speculation="none")
+    assert set(rounds) == {("q1", 0)} and len(rounds) == 39
+    assert text == said(server, speculation="dflash")[0] == said(server, speculation="lookup")[0]
+    repeated = {"prompt": "seven red lamps and " * 12, "max_tokens": 30}
+    plain, with_history = (len(said(server, speculation=kind, **repeated)[1]) for kind in ("dflash", "lookup"))
+    assert with_history <= plain
+
+
+@pytest.fixture
+def restored(server: Any) -> Iterator[Any]:
+    yield server
+    server.ask("PUT", "/campaign/arm", {"name": "default", "schedules": {}})
+
+
+def test_an_arm_chooses_for_requests_that_say_nothing(restored: Any) -> None:
+    def select(**body: Any) -> Any:
+        reply = restored.ask("PUT", "/campaign/arm", {"name": "a", "schedules": {}, **body})
+        assert reply.status == 200, reply.body
+        assert reply.json == restored.ask("GET", "/campaign/arm").json
+        return reply.json
+
+    assert select(speculation="none")["speculation"] == "none" and drafted(restored) == {("q1", 0)}
+    assert drafted(restored, speculation="dflash", num_speculative_tokens=2) == {("spec", 2)}
+    told = select(num_speculative_tokens=3)
+    assert (told["speculation"], told["num_speculative_tokens"]) == ("dflash", 3), "nothing of the arm before is left"
+    assert drafted(restored) == {("spec", 3)} and drafted(restored, speculation="none") == {("q1", 0)}
+    assert select()["num_speculative_tokens"] == 7 and drafted(restored) == {("spec", 7)}
+
+
+REFUSALS = {
+    "unknown": ({"speculation": "eagle"}, "dflash, lookup, none"),
+    "too-many": ({"num_speculative_tokens": 8}, "from 1 to 7"),
+    "none-at-all": ({"num_speculative_tokens": 0}, "from 1 to 7"),
+    "contradiction": ({"speculation": "none", "num_speculative_tokens": 2}, "says nothing"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_makes_no_sense_is_refused_by_requests_and_arms(server: Any, case: str) -> None:
+    body, words = REFUSALS[case]
+    arm = {"name": "a", "schedules": {}}
+    for reply in (
+        server.ask("POST", "/v1/completions", {**ASKED, **body}),
+        server.ask("PUT", "/campaign/arm", {**arm, **body}),
+    ):
+        assert reply.status == 400 and words in reply.json["error"]["message"], reply.body
+    assert server.ask("GET", "/campaign/arm").json["name"] == "default"
+
+
+def test_a_checkpoint_without_a_drafter_serves_undrafted(start: Any, server: Any, bare: Path) -> None:
+    with start("--max-model-len=1024", model=bare) as alone:
+        assert said(alone) == said(server, speculation="none")
+        assert alone.ask("GET", "/campaign/arm").json["speculation"] == "none"
+        identity = alone.ask("GET", "/campaign/identity").json
+        assert (identity["draft_weights_sha256"], identity["block_size"]) == ("", 1)
+        refused = alone.ask("POST", "/v1/completions", {**ASKED, "speculation": "dflash"})
+        assert refused.status == 400 and "no drafter" in refused.json["error"]["message"]
+        assert alone.ask("GET", "/metrics").status == 200
+
+
+def test_the_command_line_chooses_for_arms_that_say_nothing(start: Any) -> None:
+    with start("--max-model-len=1024", "--num-speculative-tokens=2") as server:
+        assert drafted(server) == {("spec", 2)} and drafted(server, num_speculative_tokens=5) == {("spec", 5)}
+        arm = {"name": "a", "schedules": {}, "speculation": "none"}
+        assert server.ask("PUT", "/campaign/arm", arm).status == 200 and drafted(server) == {("q1", 0)}
+        server.ask("PUT", "/campaign/arm", {"name": "b", "schedules": {}})
+        assert drafted(server) == {("spec", 2)}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--num-speculative-tokens=8"], "num_speculative_tokens must be an integer from 1 to 7, not 8"),
+        (["--speculation=none", "--num-speculative-tokens=2"], "says nothing where speculation is none"),
+    ],
+)
+def test_a_command_line_that_cannot_be_served(words: list[str], said: str) -> None:
+    command = [sys.executable, "-m", "runtime.server", "--model", str(CHECKPOINT), "--port", "0", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1 and said in done.stderr
