@@ -17,12 +17,14 @@ from orchestrator.commands.plan import add_plan_parser
 from orchestrator.commands.report import add_report_parser, add_status_parser, add_verify_parser
 from orchestrator.commands.run import add_resume_parser, add_run_parser, add_stop_parser
 from orchestrator.commands.score import add_score_parser
+from orchestrator.commands.serve import add_serve_parser
 
 ALL = (
     add_run_parser,
     add_resume_parser,
     add_stop_parser,
     add_status_parser,
+    add_serve_parser,
     add_report_parser,
     add_verify_parser,
     add_compare_parser,

@@ -1,0 +1,184 @@
+"""The pages as an ASGI application: routes, errors in a sentence, and a running campaign as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from jinja2 import Environment, FileSystemLoader
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from campaigns.errors import CampaignError, UsageError
+from campaigns.judging.verdicts import Verdict
+from orchestrator.campaign import request_stop
+from orchestrator.web import pages
+from orchestrator.web.guard import Guard, Token
+from orchestrator.web.live import live
+from results.history.status import n_of_open_blocks
+from results.reading.summary import summarise
+from results.reports.headline import headline
+from results.reports.report import render
+from results.store.reader import Reader
+
+_HERE = Path(__file__).parent
+_EVERY_S = 1.0  # between two looks at a running campaign
+_MAX_FORM_BYTES = 4096
+
+
+class Pages:
+    """Renders the pages of one store. Every request opens the store anew, so that it may move or be upgraded."""
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+        self.token = Token()
+        self._environment = Environment(
+            loader=FileSystemLoader(_HERE / "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        )
+
+    def render(self, template: str, /, **values: Any) -> str:
+        return self._environment.get_template(template).render(store=str(self.store), **values)
+
+    def home(self, words: Mapping[str, str], _: Mapping[str, str]) -> str:
+        with Reader.open(self.store) as reader:
+            lines = pages.campaigns(reader, words)
+            tags = list(reader.baselines())
+        return self.render("list.html", lines=lines, words=words, verdicts=list(Verdict), tags=tags)
+
+    def campaign(self, words: Mapping[str, str], path: Mapping[str, str]) -> str:
+        with Reader.open(self.store) as reader:
+            name = reader.resolve(path["id"])
+            summary = summarise(reader, name)
+            plot, pairs, n_pairs = pages.pair_plot(reader, name)
+        now = live(self.store, name)
+        shown = {"summary": summary, "headline": headline(summary), "plot": plot, "pairs": pairs, "n_pairs": n_pairs}
+        return self.render("campaign.html", name=name, now=now, **shown)
+
+    def panel(self, name: str) -> str:
+        """The part of a campaign's page that changes while it runs."""
+        return self.render("live.html", now=live(self.store, name))
+
+    def report(self, words: Mapping[str, str], path: Mapping[str, str]) -> str:
+        with Reader.open(self.store) as reader:
+            return render(reader, reader.resolve(path["id"]), "html")
+
+    def case(self, words: Mapping[str, str], path: Mapping[str, str]) -> str:
+        with Reader.open(self.store) as reader:
+            name = reader.resolve(path["id"])
+            found = pages.answers(reader, name, words)
+        return self.render("case.html", name=name, key=words, answers=found)
+
+    def history(self, words: Mapping[str, str], _: Mapping[str, str]) -> str:
+        with Reader.open(self.store) as reader:
+            fixtures, chosen, plot, rows = pages.over_time(reader, words)
+        return self.render("history.html", fixtures=fixtures, chosen=chosen, plot=plot, rows=rows, words=words)
+
+    def compare(self, ids: list[str]) -> str:
+        with Reader.open(self.store) as reader:
+            return self.render("compare.html", **pages.compared(reader, ids))
+
+    def ask_stop(self, words: Mapping[str, str], path: Mapping[str, str]) -> str:
+        with Reader.open(self.store) as reader:
+            name = reader.resolve(path["id"])
+            open_pairs = n_of_open_blocks(reader, name)
+        return self.render("stop.html", name=name, open_pairs=open_pairs, token=self.token.value)
+
+
+def application(store: Path, port: int) -> ASGIApp:
+    """Everything behind the guard of `port`."""
+    made = Pages(store)
+    routes = [
+        Route("/", partial(_page, made.home)),
+        Route("/history", partial(_page, made.history)),
+        Route("/compare", partial(_compare, made)),
+        Route("/campaign/{id}", partial(_page, made.campaign)),
+        Route("/campaign/{id}/report", partial(_page, made.report)),
+        Route("/campaign/{id}/case", partial(_page, made.case)),
+        Route("/campaign/{id}/events", partial(_events, made)),
+        Route("/campaign/{id}/stop", partial(_page, made.ask_stop)),
+        Route("/campaign/{id}/stop", partial(_stop, made), methods=["POST"]),
+        Mount("/static", StaticFiles(directory=_HERE / "static")),
+    ]
+    handlers = {HTTPException: partial(_refused, made)}
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), port)
+
+
+async def _page(make: Callable[[Mapping[str, str], Mapping[str, str]], str], request: Request) -> Response:
+    return await _answer(partial(make, dict(request.query_params), request.path_params))
+
+
+async def _compare(made: Pages, request: Request) -> Response:
+    return await _answer(partial(made.compare, request.query_params.getlist("id")))
+
+
+async def _answer(make: Callable[[], str]) -> Response:
+    """Rendered in a thread: a store is read meanwhile, and other pages go on."""
+    try:
+        return HTMLResponse(await run_in_threadpool(make))
+    except UsageError as error:
+        raise HTTPException(404, str(error)) from error
+    except (CampaignError, SQLAlchemyError, OSError) as error:
+        raise HTTPException(503, f"the store cannot be read now: {error}") from error
+
+
+def _refused(made: Pages, request: Request, error: HTTPException) -> Response:
+    return HTMLResponse(made.render("error.html", code=error.status_code, said=error.detail), error.status_code)
+
+
+async def _events(made: Pages, request: Request) -> Response:
+    name = await run_in_threadpool(_resolved, made.store, request.path_params["id"])
+    return StreamingResponse(_panels(made, name, request), media_type="text/event-stream")
+
+
+def _resolved(store: Path, name: str) -> str:
+    try:
+        with Reader.open(store) as reader:
+            return reader.resolve(name)
+    except CampaignError as error:
+        raise HTTPException(404, str(error)) from error
+
+
+async def _panels(made: Pages, name: str, request: Request) -> AsyncIterator[str]:
+    """The panel whenever it has changed, a comment otherwise, and `done` when the campaign no longer runs."""
+    last = ""
+    while not await request.is_disconnected():
+        try:
+            now = await run_in_threadpool(live, made.store, name)
+        except (CampaignError, SQLAlchemyError, OSError):
+            yield ": the store cannot be read now\n\n"  # it is being moved or upgraded
+        else:
+            panel = made.render("live.html", now=now)
+            yield f"event: panel\ndata: {json.dumps(panel)}\n\n" if panel != last else ": nothing new\n\n"
+            last = panel
+            if not now.running:
+                yield "event: done\ndata: {}\n\n"
+                return
+        await asyncio.sleep(_EVERY_S)
+
+
+async def _stop(made: Pages, request: Request) -> Response:
+    """A form with the page's token; anything else is refused, whoever sends it."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MAX_FORM_BYTES:
+            raise HTTPException(413, "the form is too large")
+    form = {key: values[0] for key, values in parse_qs(body.decode("utf-8", "replace")).items()}
+    if not made.token.holds(form.get("token", "")):
+        raise HTTPException(403, "this form is not from this page: open the campaign again and stop it there")
+    reason = form.get("reason", "").strip() or "stopped on the page"
+    after_block = form.get("when") == "block"
+    await _answer(partial(request_stop, made.store, request.path_params["id"], reason, after_block=after_block))
+    return RedirectResponse(f"/campaign/{request.path_params['id']}", 303)

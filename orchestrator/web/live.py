@@ -1,0 +1,192 @@
+"""A running campaign at this moment: what the store, its journal and its servers' logs say. Reads only.
+
+Effects of a campaign that runs are not final, so they are medians of the pairs so far: no interval, no verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import text
+
+from campaigns.judging.statistics import percent
+from campaigns.records import CampaignStatus
+from orchestrator.campaign import outputs_folder
+from orchestrator.eta import Pace, in_words
+from results.history.status import standing
+from results.store.reader import Reader
+
+_TAIL_BYTES = 4096
+_TAIL_LINES = 12
+_NEWEST = text("""
+SELECT p.startup, p.fixture, p.seed, p.repeat, p.delta_log, p.admissible, p.reasons, p.exactness
+FROM pair p WHERE p.campaign_id = :campaign AND p.block_attempt = (
+    SELECT max(b.attempt) FROM block b WHERE b.campaign_id = p.campaign_id AND b.startup = p.startup
+        AND b.fixture = p.fixture AND b.seed = p.seed) ORDER BY p.id
+""")
+_SAMPLES = text("""
+SELECT device_uuid, sm_clock_mhz, power_mw, temperature_c, load FROM device_sample
+WHERE id IN (SELECT max(id) FROM device_sample WHERE campaign_id = :campaign GROUP BY device_uuid)
+""")
+_ROUNDS = text("""
+SELECT coalesce(sum(n_rounds), 0) FROM request WHERE campaign_id = :campaign
+""")
+
+
+@dataclass(frozen=True)
+class Effect:
+    fixture: str
+    n_pairs: int
+    n_exact: int
+    startups: tuple[str, ...]  # median effect of each, as text
+    effect: str
+
+
+@dataclass(frozen=True)
+class Live:
+    """What the live page shows; plain values, each of them text that a template escapes."""
+
+    status: str
+    running: bool
+    reason: str
+    n_pairs: int
+    n_planned: int
+    startup: int  # from 1; 0 before the first
+    n_startups: int
+    n_rounds: int
+    left: str
+    doing: str
+    effects: tuple[Effect, ...]
+    devices: tuple[str, ...]
+    log_name: str
+    log: tuple[str, ...]
+
+
+def live(store: Path, campaign_id: str) -> Live:
+    with Reader.open(store) as reader:
+        campaign = reader.campaign(campaign_id)
+        now = standing(reader, campaign)
+        begun = [event.utc for event in reader.status_history(campaign_id) if event.status is CampaignStatus.RUNNING]
+        asked = {"campaign": campaign_id}
+        pairs = pairs_of(reader, campaign_id)
+        samples = [dict(row) for row in reader.connection.execute(_SAMPLES, asked).mappings()]
+        n_rounds = int(reader.connection.scalar(_ROUNDS, asked))
+    plan, folder = json.loads(campaign.plan_json), outputs_folder(store, campaign_id)
+    running = now.status is CampaignStatus.RUNNING
+    began = datetime.fromisoformat(begun[-1]).timestamp() if begun else 0.0
+    events = [event for event in _events(folder / "campaign.jsonl") if event["utc"] >= began]  # of this life
+    log_name, log = _log(folder)
+    return Live(
+        status=now.status.value,
+        running=running,
+        reason=now.reason,
+        n_pairs=now.n_recorded,
+        n_planned=now.n_planned,
+        startup=max((int(pair["startup"]) for pair in pairs), default=-1) + 1,
+        n_startups=int(plan["startups"]),
+        n_rounds=n_rounds,
+        left=_left(began, events, plan, now.n_planned - now.n_recorded) if running else "",
+        doing=_doing(events) if running else "",
+        effects=tuple(_effects(pairs, int(plan["required_exactness"]))),
+        devices=tuple(_device(sample) for sample in samples),
+        log_name=log_name,
+        log=log,
+    )
+
+
+def pairs_of(reader: Reader, campaign_id: str) -> list[dict[str, Any]]:
+    """Every pair of the newest block attempts, in the order of running."""
+    return [dict(row) for row in reader.connection.execute(_NEWEST, {"campaign": campaign_id}).mappings()]
+
+
+def _effects(pairs: list[dict[str, Any]], required: int) -> list[Effect]:
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for pair in pairs:
+        groups[f"{pair['fixture']} seed {pair['seed']}"].append(pair)
+    return [_effect(name, rows, required) for name, rows in list(groups.items())[:24]]
+
+
+def _effect(name: str, rows: list[dict[str, Any]], required: int) -> Effect:
+    by_startup: dict[int, list[float]] = defaultdict(list)
+    for row in rows:
+        if row["admissible"] and row["delta_log"] is not None:
+            by_startup[int(row["startup"])].append(float(row["delta_log"]))
+    medians = [statistics.median(values) for _, values in sorted(by_startup.items())]
+    whole = f"{percent(statistics.median(medians)):+.1f} %" if medians else "none yet"
+    exact = sum(row["exactness"] >= required for row in rows)
+    return Effect(name, len(rows), exact, tuple(f"{percent(median):+.1f} %" for median in medians), whole)
+
+
+def _device(sample: Mapping[str, Any]) -> str:
+    said = [
+        f"{sample['sm_clock_mhz']} MHz" if sample["sm_clock_mhz"] is not None else "",
+        f"{sample['power_mw'] / 1e3:.0f} W" if sample["power_mw"] is not None else "",
+        f"{sample['temperature_c']} °C" if sample["temperature_c"] is not None else "",
+        f"load {sample['load']:.2f}" if sample["load"] is not None else "",
+    ]
+    return f"{sample['device_uuid']}: {', '.join(filter(None, said)) or 'says nothing of itself'}"
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    """A line that is being written is left for the next look."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    events = []
+    for line in lines:
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            continue
+    return [event for event in events if isinstance(event, dict) and isinstance(event.get("utc"), float | int)]
+
+
+def _left(began: float, events: list[dict[str, Any]], plan: Mapping[str, Any], pairs: int) -> str:
+    """The journal replayed to the clock that the terminal's bar uses."""
+    done = [event for event in events if event["event"] == "pair"]
+    if not done or pairs <= 0:
+        return "known after the first pair"
+    now = [began]
+    pace = Pace(lambda: now[0])
+    for event in done:
+        now[0] = event["utc"]
+        pace.pair(int(event["key"]["startup"]), 0.0)
+    startups = int(plan["startups"]) - 1 - int(done[-1]["key"]["startup"])
+    seconds = pace.remaining_s(pairs, max(0, startups))
+    return in_words(seconds) if math.isfinite(seconds) else ""
+
+
+def _doing(events: list[dict[str, Any]]) -> str:
+    """The newest thing that the journal tells."""
+    if not events:
+        return "starting"
+    newest = events[-1]
+    key = newest.get("key")
+    if isinstance(key, dict):
+        where = f"startup {key.get('startup', 0) + 1}, {key.get('fixture')} #{key.get('repeat', 0) + 1}"
+        return f"{newest['event']} {where}"
+    told = newest.get("what") or newest.get("message") or ""
+    if newest["event"] == "startup":
+        told = f"{newest.get('startup', 0) + 1} is up"
+    return f"{newest['event']} {told}".strip()
+
+
+def _log(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """Name and last lines of the server's log that was written last."""
+    logs = [path for path in folder.glob("startup-*/**/server.log") if path.is_file()]
+    if not logs:
+        return "", ()
+    newest = max(logs, key=lambda path: path.stat().st_mtime)
+    with newest.open("rb") as file:
+        file.seek(max(0, newest.stat().st_size - _TAIL_BYTES))
+        tail = file.read().decode("utf-8", "replace")
+    return str(newest.relative_to(folder)), tuple(tail.splitlines()[-_TAIL_LINES:])

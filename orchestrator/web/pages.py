@@ -1,0 +1,236 @@
+"""What each page shows, as plain values for its template. Reads the store, knows nothing of HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+from sqlalchemy import text
+
+from campaigns.errors import UsageError
+from campaigns.judging.statistics import percent
+from campaigns.plan import Role
+from orchestrator.web.charts import Mark, chart, legend
+from orchestrator.web.live import pairs_of
+from results.history.comparison import differing, effects
+from results.history.entries import Filter, history
+from results.history.status import n_planned
+from results.reading.summary import Summary, summarise
+from results.store.reader import Reader
+
+MAX_ROWS = 200
+_COUNTS = text(
+    "SELECT campaign_id, count(DISTINCT startup || '/' || fixture || '/' || seed || '/' || repeat) AS n "
+    "FROM pair GROUP BY campaign_id"
+)
+_ANSWERS = text("""
+SELECT role, arm, text, reasoning_text, finish_reason, completion_tokens, admissible, reasons, error FROM request
+WHERE campaign_id = :campaign AND startup = :startup AND fixture = :fixture AND seed = :seed AND repeat = :repeat
+    AND phase = 'measure' ORDER BY block_attempt DESC
+""")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One campaign in the list."""
+
+    campaign_id: str
+    created_utc: str
+    name: str
+    arms: str
+    model: str
+    host: str
+    commit: str
+    tags: str
+    status: str
+    pairs: str
+    results: tuple[str, ...]  # one per fixture
+
+
+def campaigns(reader: Reader, words: Mapping[str, str]) -> list[Line]:
+    """Newest first; each word must be part of what it names, as for `campaign history`."""
+    told: dict[str, list[Mapping[Any, Any]]] = {}
+    for row in history(reader, _filter(words)).to_dict("records"):
+        told.setdefault(str(row["campaign_id"]), []).append(row)
+    counts = {row.campaign_id: row.n for row in reader.connection.execute(_COUNTS)}
+    sets = reader.baselines()
+    lines = []
+    for campaign in reversed(reader.campaigns()):
+        mine = told.get(campaign.campaign_id, [])
+        tags = [name for name, ids in sets.items() if campaign.campaign_id in ids]
+        if not _meets(campaign, mine, tags, words):
+            continue
+        plan, git = json.loads(campaign.plan_json), campaign.provenance.get("git") or {}
+        lines.append(
+            Line(
+                campaign.campaign_id,
+                campaign.created_utc,
+                campaign.name,
+                f"{plan['candidate']['name']} against {plan['control']['name']}",
+                plan["server"]["model"] or plan["server"]["adapter"],
+                str(mine[0]["gpu"]) if mine else str((campaign.provenance.get("host") or {}).get("cpu", "")),
+                str(git.get("git_commit", ""))[:12],
+                ", ".join(tags),
+                reader.status(campaign.campaign_id).value,
+                f"{counts.get(campaign.campaign_id, 0)}/{n_planned(campaign)}",
+                tuple(_result(row) for row in mine[:6]),
+            )
+        )
+        if len(lines) == MAX_ROWS:
+            break
+    return lines
+
+
+def _filter(words: Mapping[str, str]) -> Filter:
+    arm, gpu, model, since, name = (words.get(key, "").strip() for key in ("arm", "gpu", "model", "since", "name"))
+    return Filter(arm=arm, gpu=gpu, model=model, since=since, name=name)
+
+
+def _meets(campaign: Any, rows: Sequence[Mapping[str, Any]], tags: Sequence[str], words: Mapping[str, str]) -> bool:
+    """Campaigns without a measured pair have no history row: they are there while nothing but their name is asked."""
+    asked = any(words.get(name) for name in ("arm", "gpu", "model"))
+    verdict, tag = words.get("verdict", ""), words.get("tag", "")
+    return (
+        (bool(rows) or not asked)
+        and words.get("name", "").lower() in campaign.name.lower()
+        and campaign.created_utc >= words.get("since", "")
+        and (not verdict or any(row["verdict"] == verdict for row in rows))
+        and (not tag or tag in tags)
+    )
+
+
+def _result(row: Mapping[str, Any]) -> str:
+    effect = row["effect_pct"]
+    shown = f" {effect:+.1f} %" if effect is not None and effect == effect else ""
+    return f"{row['fixture']}: {row['verdict']}{shown}"
+
+
+# -- one campaign ----------------------------------------------------------------------------------------------------
+
+
+def pair_plot(reader: Reader, campaign_id: str) -> tuple[Markup, list[dict[str, Any]], int]:
+    """The plot of all pairs, rows for the table of the last MAX_ROWS of them, and how many there are."""
+    pairs = pairs_of(reader, campaign_id)
+    fixtures = list(dict.fromkeys(pair["fixture"] for pair in pairs))
+    startups = sorted({int(pair["startup"]) for pair in pairs})
+    spread = {startup: [p for p in pairs if p["startup"] == startup] for startup in startups}
+    marks = [
+        Mark(
+            column=startups.index(startup) - 0.35 + 0.7 * (i + 0.5) / len(rows),
+            value=percent(float(pair["delta_log"])),
+            title=_pair_title(pair),
+            kind=fixtures.index(pair["fixture"]),
+            href=case_link(campaign_id, pair),
+        )
+        for startup, rows in spread.items()
+        for i, pair in enumerate(rows)
+        if pair["delta_log"] is not None and pair["admissible"]
+    ][:2000]
+    columns = [f"startup {startup + 1}" for startup in startups]
+    plot = chart(marks, columns, "effect of every admissible pair") + legend(fixtures[:4])
+    table = [dict(pair, effect=_effect(pair), link=case_link(campaign_id, pair)) for pair in pairs[-MAX_ROWS:]]
+    return plot, table, len(pairs)
+
+
+def _pair_title(pair: Mapping[str, Any]) -> str:
+    where = f"startup {pair['startup'] + 1}, {pair['fixture']} seed {pair['seed']} #{pair['repeat'] + 1}"
+    return f"{_effect(pair)}: {where}, E{pair['exactness']}"
+
+
+def _effect(pair: Mapping[str, Any]) -> str:
+    return "–" if pair["delta_log"] is None else f"{percent(float(pair['delta_log'])):+.2f} %"
+
+
+def case_link(campaign_id: str, pair: Mapping[str, Any]) -> str:
+    key = {name: pair[name] for name in ("startup", "fixture", "seed", "repeat")}
+    return f"/campaign/{campaign_id}/case?{urlencode(key)}"
+
+
+def answers(reader: Reader, campaign_id: str, key: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Both arms' answers of one pair, by role; UsageError where there is no such pair."""
+    try:
+        numbers = {name: int(key.get(name, "")) for name in ("startup", "seed", "repeat")}
+    except ValueError:
+        raise UsageError("startup, seed and repeat of a case are whole numbers") from None
+    asked = {"campaign": campaign_id, "fixture": key.get("fixture", ""), **numbers}
+    found: dict[str, dict[str, Any]] = {}
+    for row in reader.connection.execute(_ANSWERS, asked).mappings():
+        found.setdefault(str(row["role"]), dict(row))
+    if not found:
+        raise UsageError("no pair is recorded under this key")
+    both = [found[role]["text"] for role in Role if role in found]
+    shared = _shared(*both) if len(both) == 2 else 0
+    return {role: dict(row, same=row["text"][:shared], rest=row["text"][shared:]) for role, row in found.items()}
+
+
+def _shared(one: str, other: str) -> int:
+    """Characters before the first that differs."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+# -- many campaigns --------------------------------------------------------------------------------------------------
+
+
+def over_time(reader: Reader, words: Mapping[str, str]) -> tuple[list[str], str, Markup, list[dict[str, Any]]]:
+    """Fixtures to choose from, the chosen one, its chart, and the rows that are drawn."""
+    frame = history(reader, _filter(words))
+    measured = frame[frame.effect_pct.notna()]
+    fixtures = [str(name) for name in dict.fromkeys(measured.fixture)]
+    chosen = words.get("fixture") or (fixtures[-1] if fixtures else "")
+    rows = measured[measured.fixture == chosen].to_dict("records")[-MAX_ROWS:]
+    commits = _commits(reader)
+    for row in rows:
+        row["commit"] = commits.get(str(row["campaign_id"]), "")
+    return fixtures, chosen, _history_chart(rows), [{str(k): v for k, v in row.items()} for row in rows]
+
+
+def _commits(reader: Reader) -> dict[str, str]:
+    found = ((c.campaign_id, (c.provenance.get("git") or {}).get("git_commit", "")) for c in reader.campaigns())
+    return {name: str(commit)[:10] for name, commit in found}
+
+
+def _history_chart(rows: Sequence[Mapping[Any, Any]]) -> Markup:
+    names = list(dict.fromkeys(str(row["candidate"]) for row in rows))
+    marks = [
+        Mark(
+            column=i,
+            value=float(row["effect_pct"]),
+            title=f"{row['effect_pct']:+.2f} % {row['verdict']}: {row['candidate']} against {row['control']}, "
+            f"{row['created_utc'][:16]}, commit {row['commit'] or 'unknown'}, {row['n_startups']} startups",
+            kind=names.index(str(row["candidate"])),
+            low=float(row["lowest_pct"]),
+            high=float(row["highest_pct"]),
+            href=f"/campaign/{row['campaign_id']}",
+        )
+        for i, row in enumerate(rows)
+    ]
+    columns = [str(row["created_utc"])[5:16].replace("T", " ") for row in rows]
+    return chart(marks, columns, "paired effects over time") + legend(names)
+
+
+def compared(reader: Reader, ids: Sequence[str]) -> dict[str, Any]:
+    """Two to five campaigns side by side; where their declared orders differ no effects stand in one table."""
+    chosen = list(dict.fromkeys(reader.resolve(name) for name in ids if name))
+    if not 2 <= len(chosen) <= 5:
+        raise UsageError(f"a comparison takes two to five campaigns, not {len(chosen)}")
+    summaries = [summarise(reader, name) for name in chosen]
+    keys = differing(summaries)
+    return {
+        "summaries": summaries,
+        "differences": [(key, [s.campaign.fingerprint.get(key, "") for s in summaries]) for key in keys],
+        "orders_differ": "order" in keys,
+        "effects": [] if "order" in keys else list(_effect_rows(summaries)),
+    }
+
+
+def _effect_rows(summaries: Sequence[Summary]) -> Iterator[tuple[str, list[str]]]:
+    rows: dict[str, list[str]] = {}
+    for _, _, fixture, effect, low, high, verdict in effects(summaries):
+        ends = "" if low is None or high is None else f" ({low:+.1f} … {high:+.1f} %)"
+        told = "not measured" if effect is None else f"{effect:+.2f} %{ends} {verdict}"
+        rows.setdefault(str(fixture), []).append(told)
+    yield from rows.items()

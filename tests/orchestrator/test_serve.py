@@ -1,0 +1,226 @@
+"""`campaign serve` over a real socket: pages, a campaign that runs, hostile names, foreign hosts and origins."""
+
+from __future__ import annotations
+
+import html
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+import uvicorn
+
+from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
+from campaigns.records import CampaignStatus
+from orchestrator.web.app import application
+from orchestrator.web.charts import Mark, chart
+from results.store.writer import Store
+from results.transfer.synthetic import Driver, Script, Trajectory
+
+Answer = tuple[int, str, dict[str, str]]  # status, text, headers
+HOSTILE = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
+PLAN = CampaignPlan(
+    name=f"told {HOSTILE}",
+    control=Arm("plain"),
+    candidate=Arm(f"cand {HOSTILE}", (("projection", "columns-128"),)),
+    fixtures=(Fixture(f"first {HOSTILE}", "{}", (0,)), Fixture("second", "{}", (7,))),
+    server=ServerPlan("null", model=f"model {HOSTILE}"),
+    startups=3,
+    pairs=2,
+    warmups=1,
+)
+
+
+def script(step: object, attempt: int) -> Script:
+    ms = 16.0 if step.key.fixture == "second" or step.role is Role.CONTROL else 15.0  # type: ignore[attr-defined]
+    return Script(Trajectory(30, 10, 19), ms)
+
+
+@dataclass
+class Site:
+    store: Path
+    port: int
+
+    def ask(
+        self, path: str, method: str = "GET", body: str | None = None, **headers: str
+    ) -> tuple[int, str, dict[str, str]]:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
+            connection.request(method, path, body, sent)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(), {k.lower(): v for k, v in answer.getheaders()}
+
+    def page(self, path: str) -> str:
+        status, text, _ = self.ask(path)
+        assert status == 200, text
+        return text
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    path = tmp_path / "store.sqlite"
+    with Store.open(path) as store:
+        for seed in range(2):
+            Driver(store, replace(PLAN, seed=seed), script, samples=True).run()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        config = uvicorn.Config(application(path, port), log_level="error", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield Site(path, port)
+        server.should_exit = True
+        thread.join(10)
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attributes)))
+
+
+def ids(site: Site) -> list[str]:
+    return re.findall(r'name="id" value="(\w+)"', site.page("/"))
+
+
+def every_page(site: Site) -> Iterator[tuple[str, str]]:
+    one, other = ids(site)
+    case = urlencode({"startup": 0, "fixture": PLAN.fixtures[0].id, "seed": 0, "repeat": 1})
+    for path in (
+        "/",
+        "/history",
+        f"/campaign/{one}",
+        f"/campaign/{one}/report",
+        f"/campaign/{one}/case?{case}",
+        f"/campaign/{one}/stop",
+        f"/compare?id={one}&id={other}",
+        "/history?" + urlencode({"fixture": "second", "arm": "cand"}),
+    ):
+        yield path, site.page(path)
+
+
+def test_every_page_and_no_name_becomes_markup(site: Site) -> None:
+    before = site.store.read_bytes()
+    for path, text in every_page(site):
+        tags = Tags(text)
+        scripts = [attributes for tag, attributes in tags.found if tag == "script"]
+        assert all(attributes.get("src") == "/static/live.js" for attributes in scripts), path
+        assert not [a for tag, a in tags.found if tag == "img" or any(name.startswith("on") for name in a)], path
+        assert not [a for _, a in tags.found for name in ("src", "href") if "//" in (a.get(name) or "")], path
+        assert HOSTILE not in text
+    assert site.store.read_bytes() == before
+
+
+def test_a_campaigns_page_has_the_answer_and_marks_that_tell(site: Site) -> None:
+    [one, _] = ids(site)
+    text = html.unescape(site.page(f"/campaign/{one}"))
+    assert "three startups, all 12 pairs exact" in text and "the evidence is indicative" in text
+    assert text.count('<g class="mark') - text.count('aria-hidden="true"><g class="mark') == 12
+    assert "startup 2, second seed 7 #1, E" in text and "/case?startup=1" in text
+
+
+def test_filters_and_comparison(site: Site) -> None:
+    one, other = ids(site)
+    assert len(re.findall('name="id"', site.page("/?arm=projection"))) == 2
+    assert "Nothing matches" in site.page("/?arm=nonesuch") and "Nothing matches" in site.page("/?since=2099")
+    assert "Nothing matches" in site.page("/?verdict=slower")
+    assert "Paired effects" in site.page(f"/compare?id={one}&id={other}")
+    assert site.ask(f"/compare?id={one}")[0] == 404
+    assert site.ask("/campaign/zzz")[0] == 404
+
+
+def test_other_names_and_origins_get_nothing(site: Site) -> None:
+    for name in ("evil.example", f"evil.example:{site.port}", "127.0.0.1", f"127.0.0.1:{site.port}.evil.example", ""):
+        status, text, _ = site.ask("/", Host=name)
+        assert status == 421 and "told" not in text
+    assert site.ask("/", Origin="https://evil.example")[0] == 403
+    assert site.ask("/", Origin="null")[0] == 403
+    assert site.ask("/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="cors")[0] == 403
+    assert site.ask("/", Host=f"localhost:{site.port}", Origin=f"http://localhost:{site.port}")[0] == 200
+    headers = site.ask("/")[2]
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def token_of(site: Site, name: str) -> str:
+    found = re.search(r'name="token" value="([^"]+)"', site.page(f"/campaign/{name}/stop"))
+    assert found
+    return found[1]
+
+
+def test_a_running_campaign_is_told_as_it_goes_on_and_can_be_stopped(site: Site) -> None:
+    with Store.open(site.store) as store:
+        plan = replace(PLAN, seed=9)
+        driver = Driver(store, plan, script, samples=True)
+        campaign = driver.campaign()
+        name = campaign.campaign_id
+        store.begin(campaign)
+        store.status(name, CampaignStatus.RUNNING)
+        folder = site.store.parent / name
+        (folder / "startup-0-1").mkdir(parents=True)
+        (folder / "startup-0-1" / "server.log").write_text("loading weights\n<b>ready</b>\n")
+        driver.start(name, 0, 1)
+        first, second = blocks(plan, 0)
+        driver.block(name, first, 1)
+        line = {"utc": time.time(), "event": "pair", "key": vars(first.keys[0])}
+        (folder / "campaign.jsonl").write_text(json.dumps(line) + "\n" + '{"utc": 1, "eve')  # being written
+        with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=20)) as connection:
+            connection.request("GET", f"/campaign/{name}/events")
+            stream = connection.getresponse()
+            assert stream.getheader("Content-Type", "").startswith("text/event-stream")
+            panel = next_panel(stream)
+            assert "2 of 12" in panel and "Not final" in panel and "&lt;b&gt;ready&lt;/b&gt;" in panel
+            assert "MHz" in panel and "1 of 3" in panel
+            driver.block(name, second, 1)
+            assert "4 of 12" in next_panel(stream)
+            refused, stop = site.ask(f"/campaign/{name}/stop", "POST", "token=guessed"), folder / "stop-after-block"
+            assert refused[0] == 403 and not stop.exists()
+            foreign = site.ask(f"/campaign/{name}/stop", "POST", f"token={token_of(site, name)}", Origin="http://a.b")
+            assert foreign[0] == 403 and not stop.exists()
+            form = urlencode({"token": token_of(site, name), "when": "block", "reason": "lunch"})
+            assert site.ask(f"/campaign/{name}/stop", "POST", form)[0] == 303 and stop.read_text() == "lunch"
+            store.status(name, CampaignStatus.HELD, "lunch")
+            assert "held" in next_panel(stream)
+            assert b"event: done" in stream.read()
+    assert "it is held because: lunch" in html.unescape(site.page(f"/campaign/{name}"))
+
+
+def next_panel(stream: http.client.HTTPResponse) -> str:
+    while line := stream.readline().decode():
+        if line == "event: panel\n":
+            text: str = json.loads(stream.readline().decode().removeprefix("data: "))
+            return text
+    raise AssertionError("the stream ended")
+
+
+def test_a_store_that_is_moved_away_and_back(site: Site) -> None:
+    away = site.store.with_suffix(".moved")
+    site.store.rename(away)
+    status, text, _ = site.ask("/")
+    assert status == 404 and "there is no store at" in html.unescape(text) and "Traceback" not in text
+    site.store.write_bytes(b"not a store at all" * 100)
+    assert site.ask("/")[0] == 404
+    away.replace(site.store)
+    assert site.ask("/")[0] == 200
+
+
+def test_a_chart_keeps_its_marks_inside_and_its_titles_escaped() -> None:
+    drawn = chart([Mark(0, -90.0, "<b>"), Mark(1, 400.0, "b", low=-3.0, high=900.0)], ["a", "<i>"], 'l"', band=5.0)
+    assert "<b>" not in drawn and "<i>" not in drawn and 'aria-label="l&#34;"' in drawn
+    heights = [float(y) for y in re.findall(r'(?:cy|y1|y2)="([\d.]+)"', drawn)]
+    assert min(heights) > 0 and max(heights) < 260
+    assert chart([], [], "none") == ""
