@@ -35,6 +35,7 @@ from orchestrator.settings.conf_files import read_by_hydra, shown
 from orchestrator.settings.config import register_schema, typed
 from orchestrator.settings.folders import find, own_folders, with_folders
 from orchestrator.settings.overrides import check, replacing, sentence
+from orchestrator.settings.texts import check_texts
 from results.store.place import DEFAULT, check_place, make_place
 
 
@@ -114,8 +115,11 @@ def _files(words: Sequence[str]) -> dict[str, str]:
     """Path -> SHA-256 of every file that Hydra composes for these words, in the order in which it merges them."""
     listed = GlobalHydra.instance().config_loader().compute_defaults_list("config", list(words), RunMode.RUN)
     own = own_folders(words)
-    paths = [find(str(part.config_path), own) for part in listed.defaults if part.config_path is not None]
-    return {shown(path): file_sha256(path) for path in paths if path.is_file()}
+    parts = [(find(str(p.config_path), own), p.package) for p in listed.defaults if p.config_path is not None]
+    files = [(path, package or "") for path, package in parts if path.is_file()]
+    for path, package in files:
+        check_texts(path, package)
+    return {shown(path): file_sha256(path) for path, _ in files}
 
 
 def _say(error: CampaignError) -> Exit:

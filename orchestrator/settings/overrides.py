@@ -21,6 +21,7 @@ from campaigns.nearest import nearest
 from orchestrator.settings.conf_files import fault, shown
 from orchestrator.settings.folders import check_folders, find, groups, options, own_folders
 from orchestrator.settings.keys import keys_of, kind_of, meant, paths, wanted
+from orchestrator.settings.texts import quoted
 
 Known = Mapping[str, tuple[str, ...]]  # group to the names of its files
 _UNKNOWN_KEY = re.compile(r"Key '(.+)' not in '(\w+)'")
@@ -50,8 +51,11 @@ def check(words: Sequence[str], *, sweeps: bool = False) -> None:
 
 
 def replacing(words: Sequence[str]) -> list[str]:
-    """The words for Hydra: a mapping that is given is what there is then, as a list is; Hydra would merge it."""
-    return [part for word in words for part in _replacing(word)]
+    """The words for Hydra: text as it was typed, and a mapping that is given is what there is then, as a list is.
+
+    Hydra would merge it.
+    """
+    return [part for word in words for part in _replacing(quoted(word))]
 
 
 def _replacing(word: str) -> tuple[str, ...]:
