@@ -90,9 +90,12 @@ def work(request: pytest.FixtureRequest) -> Callable[[], object]:
 def eager_collector() -> Iterator[None]:
     """Python's collector at every allocation, so that no luck is needed."""
     before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()  # what the process has loaded need not be walked ten thousand times
     gc.set_threshold(1, 1, 1)
     yield
     gc.set_threshold(*before)
+    gc.unfreeze()
 
 
 def leave_cycle(graph: object) -> None:
