@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
-from kernels import attention, gated, gdn, projection, selection
+from kernels import (
+    attention,
+    block_attention,
+    block_conv,
+    gated,
+    gated_norm,
+    gdn,
+    norm,
+    output_gate,
+    projection,
+    rotary,
+    selection,
+)
 from kernels.errors import UnknownOperator
 from kernels.registry import Op
 
-OPERATORS: tuple[Op, ...] = (projection.OP, gated.OP, attention.OP, gdn.OP, selection.OP)
+OPERATORS: tuple[Op, ...] = (
+    norm.OP,
+    projection.OP,
+    gated.OP,
+    rotary.OP,
+    attention.OP,
+    output_gate.OP,
+    gdn.OP,
+    gated_norm.OP,
+    block_conv.OP,
+    block_attention.OP,
+    selection.OP,
+)
 
 
 def operator(name: str) -> Op:

@@ -6,7 +6,9 @@ device's multiprocessors and the number of heads alone, so it is fixed for a ser
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import POINTER, c_float, c_int, c_int64, c_void_p
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernels.attention.problem import Problem
@@ -14,7 +16,7 @@ from kernels.native.device import multiprocessors, stream_of, workspace
 from kernels.native.library import call, native
 from kernels.native.machine import HOPPER, cuda_arch
 from kernels.native.specification import PORTABLE, BuildSpec
-from kernels.registry import Bound, Refusal, Schedule, first_refusal, refuse_unless
+from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
 
 if TYPE_CHECKING:
     import torch
@@ -105,19 +107,22 @@ def run_scalar(
     return launch(SCALAR_BUILD, SCALAR_ENTRY, operands, scale, splits, (q_heads, dim, splits), numbers)
 
 
-def run_grouped(
-    q: torch.Tensor,
-    k_pages: torch.Tensor,
-    v_pages: torch.Tensor,
-    page_table: torch.Tensor,
-    row_lengths: torch.Tensor,
-    scale: float,
-) -> torch.Tensor:
-    (rows, q_heads, _), kv_heads = q.shape, k_pages.shape[2]
-    splits = splits_of(kv_heads, q.device.index)
-    numbers = (rows, q_heads, kv_heads, k_pages.shape[1])  # strides count bytes here: an E4M3 element is one
-    operands = (q, k_pages, v_pages, page_table, row_lengths)
-    return launch(GROUPED_BUILD, GROUPED_ENTRY, operands, scale, splits, (kv_heads, splits), numbers)
+def grouped_runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
+    def run(
+        q: torch.Tensor,
+        k_pages: torch.Tensor,
+        v_pages: torch.Tensor,
+        page_table: torch.Tensor,
+        row_lengths: torch.Tensor,
+        scale: float,
+    ) -> torch.Tensor:
+        (rows, q_heads, _), kv_heads = q.shape, k_pages.shape[2]
+        splits = splits_of(kv_heads, q.device.index)
+        numbers = (rows, q_heads, kv_heads, k_pages.shape[1])  # strides count bytes here: an E4M3 element is one
+        operands = (q, k_pages, v_pages, page_table, row_lengths)
+        return launch(spec, GROUPED_ENTRY, operands, scale, splits, (kv_heads, splits), numbers)
+
+    return run
 
 
 def dtype_of(tensor: torch.Tensor) -> str:
@@ -140,6 +145,7 @@ GROUPED_BUILD = BuildSpec(
     sources=("attention/grouped.cu",),
     headers=("include/abi.h", "include/sm90.cuh"),
 )
+EARLY_BUILD = replace(GROUPED_BUILD, schedule="grouped-early", flags=("-DATTENTION_EARLY=1",))
 
 SCALAR = Schedule(
     name="scalar",
@@ -160,9 +166,17 @@ GROUPED = Schedule(
         parent="scalar",
     ),
     guard=grouped_guard,
-    run=run_grouped,
+    run=grouped_runner(GROUPED_BUILD),
     machine=HOPPER,
     build=GROUPED_BUILD,
     summary="Hopper, one KV scan for all rows and heads of a KV head, merge in the same launch",
 )
-SCHEDULES = (SCALAR, GROUPED)
+EARLY = replace(
+    GROUPED,
+    name="grouped-early",
+    contract=Bitwise(parent="grouped"),
+    run=grouped_runner(EARLY_BUILD),
+    build=EARLY_BUILD,
+    summary="Hopper, grouped beside the kernel before it",
+)
+SCHEDULES = (SCALAR, GROUPED, EARLY)

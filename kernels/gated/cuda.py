@@ -53,10 +53,13 @@ def bound(splits: str) -> Bound:
     )
 
 
+# All stages are asked for at once, unlike `projection`'s: what waits behind them here is one norm.
+ALONE_BUILD = cuda.stream_spec("nvfp4-stream-alone", 8, "-DNVFP4_EXCHANGE=1", "-DNVFP4_ALONE=8")
 SCHEDULES = (
     schedule(
         cuda.STREAM_BUILD, 1, bound("one share of K a block"), "Hopper, the streamed projection, SiLU in its epilogue"
     ),
     schedule(cuda.PAIRED_BUILD, 2, bound("twice as many shares of K"), "Hopper, two blocks per multiprocessor"),
     schedule(cuda.EXCHANGE_BUILD, 1, Bitwise("nvfp4-stream"), "Hopper, nvfp4-stream without counters"),
+    schedule(ALONE_BUILD, 1, Bitwise("nvfp4-stream"), "Hopper, nvfp4-stream-exchange, one block per multiprocessor"),
 )

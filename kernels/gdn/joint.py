@@ -68,7 +68,7 @@ def shared_guard(problem: Problem) -> Refusal | None:
 
 
 def schedule(
-    name: str, takes: Callable[[Problem], Refusal | None], contract: Bound | Bitwise, summary: str
+    name: str, takes: Callable[[Problem], Refusal | None], contract: Bound | Bitwise, summary: str, *flags: str
 ) -> Schedule:
     spec = BuildSpec(
         operator="gdn",
@@ -77,6 +77,7 @@ def schedule(
         language="cuda",
         sources=(f"gdn/{name.partition('-')[0]}.cu",),
         headers=cuda.HEADERS,
+        flags=flags,
     )
     return Schedule(name, 1, contract, takes, runner(spec), HOPPER, spec, summary)
 
@@ -90,5 +91,12 @@ SCHEDULES = (
     schedule("joint-bv16", guard, BOUND, "CUDA, one launch, two warps per 16 value columns, one reduction a row"),
     schedule(
         "shared-bv16", shared_guard, Bitwise(parent="joint-bv16"), "CUDA, joint-bv16 for a key head's three at once"
+    ),
+    schedule(
+        "shared-bv16-alone",
+        shared_guard,
+        Bitwise(parent="joint-bv16"),
+        "CUDA, shared-bv16, a block per multiprocessor however early it starts",
+        "-DGDN_ALONE=1",
     ),
 )

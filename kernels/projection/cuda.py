@@ -121,6 +121,7 @@ STREAM_BUILD = stream_spec("nvfp4-stream", 5)
 PAIRED_BUILD = stream_spec("nvfp4-stream-paired", 4)
 CAPPED_BUILD = stream_spec("nvfp4-stream-cap40", 5, "-maxrregcount=40")
 EXCHANGE_BUILD = stream_spec("nvfp4-stream-exchange", 5, "-DNVFP4_EXCHANGE=1")
+ALONE_BUILD = stream_spec("nvfp4-stream-alone", 5, "-DNVFP4_EXCHANGE=1", "-DNVFP4_ALONE=3")
 
 ROWS = Schedule(
     name="nvfp4-rows",
@@ -154,4 +155,6 @@ SCHEDULES = (
     streamed(CAPPED_BUILD, 1, Bitwise("nvfp4-stream"), "Hopper, nvfp4-stream compiled with at most 40 registers"),
     streamed(EXCHANGE_BUILD, 1, Bitwise("nvfp4-stream"),
              "Hopper, nvfp4-stream without counters: shares travel through the second-level cache"),
+    streamed(ALONE_BUILD, 1, Bitwise("nvfp4-stream"),
+             "Hopper, nvfp4-stream-exchange, one block per multiprocessor however early it starts"),
 )  # fmt: skip

@@ -9,18 +9,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from kernels.rotary import Store
 from runtime.config import SLIDING, DraftConfig, TargetConfig
 from runtime.errors import CapacityError
 
 E4M3 = torch.float8_e4m3fn
-E4M3_MAX = 448.0
 CACHE_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "fp8_e4m3": E4M3}
 PAGE_ALIGNMENT = 16
-
-
-def encode(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """`x` in the cache's dtype; E4M3 saturates instead of overflowing to NaN."""
-    return x.clamp(-E4M3_MAX, E4M3_MAX).to(E4M3) if dtype == E4M3 else x.to(dtype)
 
 
 def hybrid_pages(target: TargetConfig, draft: DraftConfig | None, dtype: torch.dtype, rows: int = 8) -> tuple[int, int]:
@@ -65,10 +60,9 @@ class PagedCache:
         page = self.page_table[positions // self.page_size].long()
         return page * self.page_size + positions % self.page_size
 
-    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        """Store rows `k`, `v` [T, Hkv, D] at physical `slots` [T]."""
-        for pages, rows in ((self.k[layer], k), (self.v[layer], v)):
-            _put(pages.flatten(0, 1), slots, encode(rows, self.dtype))
+    def store(self, layer: int, slots: Tensor) -> Store:
+        """Where rows of K and V of a layer go, at physical `slots` [T]."""
+        return Store(self.k[layer], self.v[layer], slots)
 
     def read(self, layer: int, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The first `length` tokens as K, V [length, Hkv, D] in `dtype`."""
@@ -148,13 +142,6 @@ def target_cache_bytes(config: TargetConfig, capacity: int, page_size: int, dtyp
 def draft_cache_bytes(config: DraftConfig, capacity: int, dtype: torch.dtype) -> int:
     token = 2 * config.num_key_value_heads * config.head_dim * dtype.itemsize
     return sum(draft_ring(config, i, capacity) for i in range(config.num_hidden_layers)) * token
-
-
-def _put(flat: Tensor, slots: Tensor, rows: Tensor) -> None:
-    # index_copy_ has no float8 kernel; the bytes are moved instead.
-    if rows.dtype == E4M3:
-        flat, rows = flat.view(torch.uint8), rows.view(torch.uint8)
-    flat.index_copy_(0, slots, rows)
 
 
 def _pages(pool: Tensor, pages: Tensor) -> Tensor:

@@ -8,14 +8,15 @@ Training: build `Drafter(config, tensors, target embedding, target head, operato
 `blocks(aux, anchors, anchor_ids)`, then `unary(hidden)` and `edge_scores`; all are differentiable.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kernels import block_attention, block_conv, rotary
 from runtime.config import SLIDING, DraftConfig
-from runtime.models.layers import Linear, Mlp, RmsNorm, Rotary, Weight, fused, softmax_attention
+from runtime.models.layers import Heads, Linear, Mlp, RmsNorm, Rotary, Weight, fused, scale_of
 from runtime.models.target import Head
 from runtime.operators import Operators
 
@@ -33,7 +34,9 @@ class GroupedDynamicConv:
     def __init__(self, config: DraftConfig, weights: Mapping[str, Weight], prefix: str, operators: Operators) -> None:
         self.base = weights[f"{prefix}.base_kernel"]
         self.project = Linear(weights[f"{prefix}.kernel_projection.weight"], operators, f"drafter.{prefix}.kernel")
-        self.taps, self.group = config.conv_kernel_size, config.conv_group_size
+        self.taps = config.conv_kernel_size
+        self.operators, self.site = operators, f"drafter.{prefix}"
+        self._problems: dict[Hashable, block_conv.Problem] = {}
 
     def prepare(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The convolved input and the corrections that `finish` needs, for `x` [.., B, H]."""
@@ -44,14 +47,11 @@ class GroupedDynamicConv:
         return self._convolve(x, dynamic, self.base[1])
 
     def _convolve(self, x: Tensor, dynamic: Tensor, base: Tensor) -> Tensor:
-        out = None
-        for tap in range(self.taps):
-            # Padded, then cut: a narrow block may have fewer rows than the tap reaches back.
-            shifted = x if tap == 0 else F.pad(x, (0, 0, tap, 0))[..., : x.shape[-2], :]
-            values = shifted.unflatten(-1, (-1, self.group))
-            kernel = base[tap].view(-1, self.group) + dynamic[..., tap, :, None]
-            out = kernel * values if out is None else torch.addcmul(out, kernel, values)
-        return out.flatten(-2)
+        key = (x.shape, x.stride(), dynamic.stride(), x.dtype)
+        problem = self._problems.get(key)
+        if problem is None:
+            problem = self._problems[key] = block_conv.problem_of(x, dynamic, base)
+        return self.operators.run(self.site, block_conv.OP, problem, x, dynamic, base)
 
 
 class DraftAttention:
@@ -62,26 +62,31 @@ class DraftAttention:
         self.dim, self.causal = config.head_dim, config.causal_layers[layer]
         self.window = config.sliding_window if config.layer_types[layer] == SLIDING else None
         q, k, v = (weights[f"{prefix}.{name}_proj.weight"] for name in "qkv")
-        self.widths = (q.shape[0], k.shape[0], v.shape[0])
         self.qkv = fused((q, k, v), operators, f"drafter.{prefix}.qkv")
         self.context_kv = fused((k, v), operators, f"drafter.{prefix}.context_kv")
         self.out = Linear(weights[f"{prefix}.o_proj.weight"], operators, f"drafter.{prefix}.o")
-        self.q_norm = RmsNorm(weights[f"{prefix}.q_norm.weight"], config.rms_norm_eps, zero_centred=False)
-        self.k_norm = RmsNorm(weights[f"{prefix}.k_norm.weight"], config.rms_norm_eps, zero_centred=False)
+        q_scale, k_scale = (scale_of(weights[f"{prefix}.{name}_norm.weight"], zero_centred=False) for name in "qk")
+        eps, counts = config.rms_norm_eps, (config.num_attention_heads, config.num_key_value_heads)
+        self.heads = Heads(rotary.Heads(q_scale, k_scale, eps, *counts), operators, f"drafter.{prefix}.rotary")
+        of_context = rotary.Heads(None, k_scale, eps, 0, counts[1])
+        self.context_heads = Heads(of_context, operators, f"drafter.{prefix}.context_rotary")
+        self.operators, self.site = operators, f"drafter.{prefix}.attention"
+        self._problems: dict[Hashable, block_attention.Problem] = {}
 
-    def context(self, x: Tensor, rotary: Rotary, table: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def context(self, x: Tensor, table: rotary.Table) -> tuple[Tensor, Tensor]:
         """Keys and values [.., T, Hkv, D] of injected context."""
-        k, v = (part.unflatten(-1, (-1, self.dim)) for part in self.context_kv(x).split(self.widths[1:], -1))
-        return rotary(self.k_norm(k), table), v
+        _, k, v = self.context_heads(self.context_kv(x), table)
+        return k, v
 
-    def __call__(self, x: Tensor, rotary: Rotary, block: "Block", context: "Context") -> Tensor:
-        parts = self.qkv(x).flatten(0, 1).split(self.widths, -1)
-        q, k, v = (part.unflatten(-1, (-1, self.dim)) for part in parts)
-        q, k = rotary(self.q_norm(q), block.table), rotary(self.k_norm(k), block.table)
+    def __call__(self, x: Tensor, block: "Block", context: "Context") -> Tensor:
+        q, k, v = self.heads(self.qkv(x).flatten(0, 1), block.table)
         keys, values, positions = context
-        keys, values = torch.cat((keys.to(k.dtype), k)), torch.cat((values.to(v.dtype), v))
-        mask = block.visible(positions, self.window, self.causal)
-        out = softmax_attention(q, keys, values, mask, self.dim**-0.5)
+        seen = block_attention.Seen(keys, values, block.visible(positions, self.window, self.causal))
+        key = (q.shape, k.stride(), v.stride(), keys.shape, q.dtype)
+        problem = self._problems.get(key)
+        if problem is None:
+            problem = self._problems[key] = block_attention.problem_of(q, seen, k, v)
+        out = self.operators.run(self.site, block_attention.OP, problem, q, seen, k, v, self.dim**-0.5)
         return self.out(out.flatten(-2)).view(x.shape)
 
 
@@ -118,14 +123,20 @@ class DraftLayer:
         self.mlp = Mlp(weights, f"{prefix}.mlp", operators, part="drafter.")
         self.attention_conv = GroupedDynamicConv(config, weights, f"{prefix}.attention_conv", operators)
         self.mlp_conv = GroupedDynamicConv(config, weights, f"{prefix}.mlp_conv", operators)
-        self.input_norm = RmsNorm(weights[f"{prefix}.input_layernorm.weight"], eps, zero_centred=False)
-        self.post_norm = RmsNorm(weights[f"{prefix}.post_attention_layernorm.weight"], eps, zero_centred=False)
+        names = ("input_layernorm", "post_attention_layernorm")
+        self.input_norm, self.post_norm = (
+            RmsNorm(weights[f"{prefix}.{name}.weight"], eps, False, operators, f"drafter.{prefix}.{name}")
+            for name in names
+        )
 
-    def __call__(self, x: Tensor, rotary: Rotary, block: Block, context: Context) -> Tensor:
-        inner, dynamic = self.attention_conv.prepare(self.input_norm(x))
-        x = x + self.attention_conv.finish(self.attention(inner, rotary, block, context), dynamic)
-        inner, dynamic = self.mlp_conv.prepare(self.post_norm(x))
-        return x + self.mlp_conv.finish(self.mlp(inner), dynamic)
+    def __call__(self, x: Tensor, delta: Tensor | None, block: Block, context: Context) -> tuple[Tensor, Tensor]:
+        """The stream `x + delta` after this layer, as a sum not yet made."""
+        x, normed = self.input_norm.after(x, delta)
+        inner, dynamic = self.attention_conv.prepare(normed)
+        mixed = self.attention_conv.finish(self.attention(inner, block, context), dynamic)
+        x, normed = self.post_norm.after(x, mixed)
+        inner, dynamic = self.mlp_conv.prepare(normed)
+        return x, self.mlp_conv.finish(self.mlp(inner), dynamic)
 
 
 class Drafter:
@@ -136,9 +147,11 @@ class Drafter:
     ) -> None:
         self.config, self.embedding, self.head = config, embedding, head
         self.fc = Linear(weights["fc.weight"], operators, "drafter.fc")
-        self.hidden_norm = RmsNorm(weights["hidden_norm.weight"], config.rms_norm_eps, zero_centred=False)
+        self.hidden_norm, self.norm = (
+            RmsNorm(weights[f"{name}.weight"], config.rms_norm_eps, False, operators, f"drafter.{name}")
+            for name in ("hidden_norm", "norm")
+        )
         self.layers = [DraftLayer(config, weights, i, operators) for i in range(config.num_hidden_layers)]
-        self.norm = RmsNorm(weights["norm.weight"], config.rms_norm_eps, zero_centred=False)
         self.rotary = Rotary(config.rope_theta, config.head_dim, embedding.device)
         self.hidden_projection = Linear(
             weights["candidate_selector.hidden_projection.weight"], operators, "drafter.selector"
@@ -149,7 +162,7 @@ class Drafter:
     def context(self, aux: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Per layer the keys and values [T, Hkv, D] that the aux hidden states [T, n * H] inject at `positions`."""
         injected, table = self.hidden_norm(self.fc(aux)), self.rotary.table(positions)
-        return [layer.attention.context(injected, self.rotary, table) for layer in self.layers]
+        return [layer.attention.context(injected, table) for layer in self.layers]
 
     def block(self, anchor_id: Tensor, start: Tensor, rows: int, context: list[Context]) -> Tensor:
         """Hidden states [rows - 1, H] of the masked rows behind the anchor `anchor_id` [1] at position `start` [1]."""
@@ -184,6 +197,7 @@ class Drafter:
         x = F.embedding(torch.cat((anchor_ids[:, None], masks), 1), self.embedding)
         if self.config.input_embedding_scale != 1.0:
             x = x * self.config.input_embedding_scale
+        delta = None
         for layer, seen in zip(self.layers, context, strict=True):
-            x = layer(x, self.rotary, block, seen)
-        return self.norm(x)
+            x, delta = layer(x, delta, block, seen)
+        return self.norm.after(x, delta)[1]

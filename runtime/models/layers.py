@@ -3,13 +3,13 @@
 All take leading axes freely and are differentiable in their weights. They know no cache and no request.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels import gated, projection
+from kernels import gated, norm, projection, rotary
 from kernels.projection.nvfp4 import Nvfp4Weight
 from runtime.models import quant
 from runtime.operators import Operators
@@ -94,17 +94,51 @@ class GatedSideBySide:
         return F.silu(gate) * up
 
 
-class RmsNorm:
-    """`x / rms(x) * scale` in FP32 with one rounding; `zero_centred` weights scale by `1 + weight`."""
+def scale_of(weight: Tensor, zero_centred: bool) -> Tensor:
+    """What an RMSNorm multiplies by, FP32: the weight, or `1 + weight` where checkpoints store it zero-centred."""
+    return weight.float() + 1 if zero_centred else weight.float()
 
-    def __init__(self, weight: Tensor, eps: float, zero_centred: bool) -> None:
-        self.scale = weight.float() + 1 if zero_centred else weight.float()
-        self.eps = eps
+
+class RmsNorm:
+    """`x / rms(x) * scale` in FP32 with one rounding, through the `norm` operator.
+
+    A residual stream is carried as `x` and the `delta` not yet added to it, so that sum and norm are one call.
+    """
+
+    def __init__(self, weight: Tensor, eps: float, zero_centred: bool, operators: Operators, site: str) -> None:
+        self.scale, self.eps = scale_of(weight, zero_centred), eps
+        self.operators, self.site = operators, site
+        self._problems: dict[Hashable, norm.Problem] = {}
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.dtype == torch.float32:
-            return F.rms_norm(x, self.scale.shape, self.scale, self.eps)
-        return F.rms_norm(x.float(), self.scale.shape, self.scale, self.eps).to(x.dtype)
+        return self.after(x, None)[1]
+
+    def after(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+        """`x + delta` and its norm, both in the shape and dtype of `x`."""
+        rows, change = x.reshape(-1, x.shape[-1]), None if delta is None else delta.reshape(-1, x.shape[-1])
+        key = (rows.shape[0], rows.stride(0), None if change is None else change.stride(0), rows.dtype)
+        problem = self._problems.get(key)
+        if problem is None:
+            problem = self._problems[key] = norm.problem_of(rows, change)
+        total, normed = self.operators.run(self.site, norm.OP, problem, rows, change, self.scale, self.eps)
+        return total.view(x.shape), normed.view(x.shape)
+
+
+class Heads:
+    """Norms of query and key heads, rotary positions and the cache write, through the `rotary` operator."""
+
+    def __init__(self, layer: rotary.Heads, operators: Operators, site: str) -> None:
+        self.layer, self.operators, self.site = layer, operators, site
+        self._problems: dict[Hashable, rotary.Problem] = {}
+
+    def __call__(self, qkv: Tensor, table: rotary.Table, store: rotary.Store | None = None) -> tuple[Tensor, ...]:
+        """q [.., T, Hq, D], and k and v [.., T, Hkv, D] where there is no store for them."""
+        pages = (store.k_pages.dtype, store.k_pages.is_contiguous()) if store else None
+        key = (qkv.shape, qkv.stride(-2), qkv.dtype, pages)
+        problem = self._problems.get(key)
+        if problem is None:
+            problem = self._problems[key] = rotary.problem_of(qkv, self.layer, table, store)
+        return self.operators.run(self.site, rotary.OP, problem, qkv, self.layer, table, store)
 
 
 class Mlp:
@@ -125,26 +159,17 @@ class Mlp:
 
 
 class Rotary:
-    """Rotate-half positions on the first `dim` of a head; tables are made per call, in FP32."""
+    """Rotate-half positions on the first `dim` of a head: their tables, made per call, in FP32."""
 
     def __init__(self, theta: float, dim: int, device: torch.device) -> None:
         exponents = torch.arange(0, dim, 2, dtype=torch.float32, device=device) / dim
         self.inverse = theta**-exponents
-        self.dim = dim
 
     def table(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin [T, 1, dim] for integer `positions` [T]; the middle axis broadcasts over heads."""
         angles = positions[:, None, None].float() * self.inverse
         angles = torch.cat((angles, angles), -1)
         return angles.cos(), angles.sin()
-
-    def __call__(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
-        """`x` [.., T, heads, D] with its first `dim` values rotated."""
-        cos, sin = table
-        head = x[..., : self.dim].float()
-        low, high = head.chunk(2, -1)
-        turned = (head * cos + torch.cat((-high, low), -1) * sin).to(x.dtype)
-        return turned if self.dim == x.shape[-1] else torch.cat((turned, x[..., self.dim :]), -1)
 
 
 def softmax_attention(

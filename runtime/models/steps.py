@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels import attention, gdn
+from kernels import attention, gdn, rotary
 from runtime.memory.cache import PagedCache
 from runtime.memory.state import RequestState, StatePool
 from runtime.models.delta import chunked_delta_rule, gates
@@ -50,9 +50,12 @@ class GatedDeltaNet(Asking, Protocol):
 
 
 class Step(Protocol):
-    def rotate(self, x: Tensor) -> Tensor: ...
+    table: rotary.Table
 
-    def attention(self, module: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
+    def store(self, layer: int) -> rotary.Store | None:
+        """Where this forward's K and V go, if they are remembered; `attention` then gets none."""
+
+    def attention(self, module: Attention, q: Tensor, k: Tensor | None, v: Tensor | None) -> Tensor: ...
 
     def recurrence(self, module: GatedDeltaNet, qkv: Tensor, a: Tensor, b: Tensor) -> Tensor: ...
 
@@ -61,10 +64,10 @@ class SequenceStep:
     """Whole sequences [B, T, ..] that begin at position 0; nothing is remembered. Differentiable."""
 
     def __init__(self, rotary: Rotary, positions: Tensor) -> None:
-        self.rotary, self.table = rotary, rotary.table(positions)
+        self.table = rotary.table(positions)
 
-    def rotate(self, x: Tensor) -> Tensor:
-        return self.rotary(x, self.table)
+    def store(self, layer: int) -> None:
+        return None
 
     def attention(self, module: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return softmax_attention(q, k, v, None, module.scale, causal=True)
@@ -84,16 +87,15 @@ class PrefillStep:
 
     def __init__(self, rotary: Rotary, start: int, length: int, memory: Memory, state: RequestState) -> None:
         positions = torch.arange(start, start + length, device=memory.pool.device)
-        self.rotary, self.table = rotary, rotary.table(positions)
+        self.table = rotary.table(positions)
         self.start, self.end = start, start + length
         self.cache, self.pool, self.state = memory.cache, memory.pool, state
         self.slots = self.cache.slots(positions)
 
-    def rotate(self, x: Tensor) -> Tensor:
-        return self.rotary(x, self.table)
+    def store(self, layer: int) -> rotary.Store:
+        return self.cache.store(layer, self.slots)
 
-    def attention(self, module: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        self.cache.write(module.layer, self.slots, k, v)
+    def attention(self, module: Attention, q: Tensor, k: None, v: None) -> Tensor:
         keys, values = self.cache.read(module.layer, self.end, q.dtype)
         if self.start == 0:
             return softmax_attention(q, keys, values, None, module.scale, causal=True)
@@ -129,16 +131,15 @@ class VerifyStep:
 
     def __init__(self, rotary: Rotary, positions: Tensor, memory: Memory, state: RequestState) -> None:
         assert state.selector, "verification before prefill: no state is selected"
-        self.rotary, self.table = rotary, rotary.table(positions)
+        self.table = rotary.table(positions)
         self.cache, self.pool, self.state = memory.cache, memory.pool, state
         self.slots = self.cache.slots(positions)
         self.row_lengths = (positions + 1).int()
 
-    def rotate(self, x: Tensor) -> Tensor:
-        return self.rotary(x, self.table)
+    def store(self, layer: int) -> rotary.Store:
+        return self.cache.store(layer, self.slots)
 
-    def attention(self, module: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        self.cache.write(module.layer, self.slots, k, v)
+    def attention(self, module: Attention, q: Tensor, k: None, v: None) -> Tensor:
         pages = (self.cache.k[module.layer], self.cache.v[module.layer], self.cache.page_table)
         key = (q.shape[0], q.stride(), pages[0].dtype, pages[0].shape, len(pages[2]))
         problem = module.problems.get(key)

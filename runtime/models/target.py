@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels import attention, gdn
+from kernels import attention, gated_norm, gdn, output_gate, rotary
 from runtime.config import FULL, TargetConfig
-from runtime.models.layers import Linear, Mlp, RmsNorm, Rotary, Weight, fused
+from runtime.models.layers import Heads, Linear, Mlp, RmsNorm, Rotary, Weight, fused, scale_of
 from runtime.models.steps import PrefillStep, SequenceStep, Step, VerifyStep
 from runtime.operators import Operators
 
@@ -35,23 +35,29 @@ class Attention:
 
     def __init__(self, config: TargetConfig, weights: Mapping[str, Weight], layer: int, operators: Operators) -> None:
         prefix = f"layers.{layer}.self_attn"
-        self.layer, self.head_dim, self.heads = layer, config.head_dim, config.num_attention_heads
+        self.layer, heads, kv_heads = layer, config.num_attention_heads, config.num_key_value_heads
         parts = [weights[f"{prefix}.{name}_proj.weight"] for name in "qkv"]
         self.qkv = fused(parts, operators, f"{prefix}.qkv")
         self.out = Linear(weights[f"{prefix}.o_proj.weight"], operators, f"{prefix}.o")
-        self.q_norm = RmsNorm(weights[f"{prefix}.q_norm.weight"], config.rms_norm_eps, zero_centred=True)
-        self.k_norm = RmsNorm(weights[f"{prefix}.k_norm.weight"], config.rms_norm_eps, zero_centred=True)
-        kv_width = config.num_key_value_heads * self.head_dim
-        self.widths = (2 * self.heads * self.head_dim, kv_width, kv_width)
-        self.operators, self.site, self.scale = operators, f"{prefix}.attention", self.head_dim**-0.5
+        q_scale, k_scale = (scale_of(weights[f"{prefix}.{name}_norm.weight"], zero_centred=True) for name in "qk")
+        split = rotary.Heads(q_scale, k_scale, config.rms_norm_eps, heads, kv_heads, gated=True)
+        self.heads = Heads(split, operators, f"{prefix}.rotary")
+        self.operators, self.site, self.scale = operators, f"{prefix}.attention", config.head_dim**-0.5
         self.problems: dict[Hashable, attention.Problem] = {}
+        self._gates: dict[Hashable, output_gate.Problem] = {}
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
-        q, k, v = (part.unflatten(-1, (-1, self.head_dim)) for part in self.qkv(x).split(self.widths, -1))
-        q, gate = q.unflatten(-2, (self.heads, 2)).unbind(-2)
-        q, k = step.rotate(self.q_norm(q)), step.rotate(self.k_norm(k))
-        out = step.attention(self, q, k, v)
-        return self.out((out * gate.sigmoid()).flatten(-2))
+        qkv = self.qkv(x)
+        out = step.attention(self, *self.heads(qkv, step.table, step.store(self.layer)))
+        return self.out(self.gated(out, self.heads.layer.gate(qkv)))
+
+    def gated(self, out: Tensor, gate: Tensor) -> Tensor:
+        """`out * sigmoid(gate)` [.., Hq * D] of two [.., Hq, D]."""
+        key = (out.shape, out.stride(), gate.stride(), out.dtype)
+        problem = self._gates.get(key)
+        if problem is None:
+            problem = self._gates[key] = output_gate.problem_of(out, gate)
+        return self.operators.run(f"{self.site}.gate", output_gate.OP, problem, out, gate)
 
 
 class GatedDeltaNet:
@@ -67,16 +73,24 @@ class GatedDeltaNet:
         self.widths = (config.conv_dim, config.value_dim, self.value_heads, self.value_heads)
         conv_weight = weights[f"{prefix}.conv1d.weight"].squeeze(1).float()
         self.operands = gdn.Layer(conv_weight, weights[f"{prefix}.A_log"], weights[f"{prefix}.dt_bias"])
-        self.norm = RmsNorm(weights[f"{prefix}.norm.weight"], config.rms_norm_eps, zero_centred=False)
+        self.norm_scale = scale_of(weights[f"{prefix}.norm.weight"], zero_centred=False)
         self.out = Linear(weights[f"{prefix}.out_proj.weight"], operators, f"{prefix}.out")
         self.operators, self.site = operators, f"{prefix}.recurrence"
         self.problems: dict[Hashable, gdn.Problem] = {}
+        self._norms: dict[Hashable, gated_norm.Problem] = {}
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
         qkv, z, b, a = self.project(x).split(self.widths, -1)
         out = step.recurrence(self, qkv, a, b)
-        gate = F.silu(z.unflatten(-1, (self.value_heads, self.value_dim)).float())
-        return self.out((self.norm(out) * gate).to(x.dtype).flatten(-2))
+        return self.out(self.normed(out, z))
+
+    def normed(self, out: Tensor, z: Tensor) -> Tensor:
+        """`norm(out) * silu(z)` [.., Hv * Dv] of `out` [.., Hv, Dv]."""
+        key = (out.shape, out.stride(), z.stride(), out.dtype)
+        problem = self._norms.get(key)
+        if problem is None:
+            problem = self._norms[key] = gated_norm.problem_of(out, z)
+        return self.operators.run(f"{self.site}.norm", gated_norm.OP, problem, out, z, self.norm_scale, self.eps)
 
     def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Convolved channels [.., C] -> q, k [.., Hk, Dk] and v [.., Hv, Dv]."""
@@ -94,12 +108,16 @@ class DecoderLayer:
         kind = Attention if config.layer_types[layer] == FULL else GatedDeltaNet
         self.mixer = kind(config, weights, layer, operators)
         self.mlp = Mlp(weights, f"{prefix}.mlp", operators)
-        self.input_norm = RmsNorm(weights[f"{prefix}.input_layernorm.weight"], eps, zero_centred=True)
-        self.post_norm = RmsNorm(weights[f"{prefix}.post_attention_layernorm.weight"], eps, zero_centred=True)
+        names = ("input_layernorm", "post_attention_layernorm")
+        self.input_norm, self.post_norm = (
+            RmsNorm(weights[f"{prefix}.{name}.weight"], eps, True, operators, f"{prefix}.{name}") for name in names
+        )
 
-    def __call__(self, x: Tensor, step: Step) -> Tensor:
-        x = x + self.mixer(self.input_norm(x), step)
-        return x + self.mlp(self.post_norm(x))
+    def __call__(self, x: Tensor, delta: Tensor | None, step: Step) -> tuple[Tensor, Tensor, Tensor]:
+        """The stream at this layer's input, `x + delta`, and after it as a sum not yet made: (input, x, delta)."""
+        entered, normed = self.input_norm.after(x, delta)
+        x, normed = self.post_norm.after(entered, self.mixer(normed, step))
+        return entered, x, self.mlp(normed)
 
 
 class Target:
@@ -115,7 +133,7 @@ class Target:
         self.config, self.operators, self.aux_layers = config, operators, tuple(aux_layers)
         self.embedding = weights["embed_tokens.weight"]
         self.layers = [DecoderLayer(config, weights, i, operators) for i in range(config.num_hidden_layers)]
-        self.norm = RmsNorm(weights["norm.weight"], config.rms_norm_eps, zero_centred=True)
+        self.norm = RmsNorm(weights["norm.weight"], config.rms_norm_eps, True, operators, "norm")
         head = self.embedding if config.tie_word_embeddings else weights["lm_head.weight"]
         self.head = Head(head, operators, "lm_head")
         self.rotary = Rotary(config.rope_theta, config.rotary_dim, self.embedding.device)
@@ -137,13 +155,15 @@ class Target:
         return self._forward(ids, step)
 
     def _forward(self, ids: Tensor, step: Step) -> Output:
-        x, aux = F.embedding(ids, self.embedding), {}
+        x, delta, aux = F.embedding(ids, self.embedding), None, {}
         for index, layer in enumerate(self.layers):
-            x = layer(x, step)
-            if index in self.aux_layers:
-                aux[index] = x
-        side_by_side = torch.cat([aux[i] for i in self.aux_layers], -1) if aux else None
-        return Output(self.norm(x), side_by_side)
+            entered, x, delta = layer(x, delta, step)
+            if index - 1 in self.aux_layers:
+                aux[index - 1] = entered
+        last, normed = self.norm.after(x, delta)
+        aux[len(self.layers) - 1] = last
+        side_by_side = torch.cat([aux[i] for i in self.aux_layers], -1) if self.aux_layers else None
+        return Output(normed, side_by_side)
 
 
 class Head:

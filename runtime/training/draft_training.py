@@ -103,8 +103,7 @@ def _attend(
 ) -> Tensor:
     attention = layer.attention
     rows = x.flatten(1, 2)
-    q, k, v = (part.unflatten(-1, (-1, attention.dim)) for part in attention.qkv(rows).split(attention.widths, -1))
-    q, k = drafter.rotary(attention.q_norm(q), table), drafter.rotary(attention.k_norm(k), table)
+    q, k, v = attention.heads(attention.qkv(rows), table)
     keys, values = torch.cat((context[0], k), 1), torch.cat((context[1], v), 1)
     out = masked_attention(q, keys, values, mask, attention.dim**-0.5)
     return attention.out(out.flatten(-2)).view_as(x)

@@ -28,13 +28,13 @@ class PackedStep:
     """Lanes [B, T, ..] whose tokens belong to `rows` [B, T]. Differentiable."""
 
     def __init__(self, rotary: Rotary, rows: Tensor) -> None:
-        self.rotary, self.rows = rotary, rows
+        self.rows = rows
         self.table = rotary.table(torch.arange(rows.shape[1], device=rows.device))
         self.mask = (rows[:, :, None] == rows[:, None, :]).tril()[:, None]
         self.forget = _FORGET * (rows != before(rows, 1))[..., None]
 
-    def rotate(self, x: Tensor) -> Tensor:
-        return self.rotary(x, self.table)
+    def store(self, layer: int) -> None:
+        return None
 
     def attention(self, module: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return masked_attention(q, k, v, self.mask, module.scale)

@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from kernels import attention, gdn, projection, selection
+from kernels import (
+    attention,
+    block_attention,
+    block_conv,
+    gated_norm,
+    gdn,
+    norm,
+    output_gate,
+    projection,
+    rotary,
+    selection,
+)
 from kernels.operators import OPERATORS, operator
 from kernels.registry import select
 
@@ -25,7 +36,20 @@ PROJECTION = projection.Problem(
 )  # fmt: skip
 SELECTION = selection.Problem(8, 248320, 20, row_stride=248320, device="cuda", arch="sm_90")
 GATED = replace(PROJECTION, n=8704, physical_n=8704)
-GOOD = {"attention": ATTENTION, "gated": GATED, "gdn": GDN, "projection": PROJECTION, "selection": SELECTION}
+HERE = {"dtype": "float16", "device": "cuda", "arch": "sm_90"}
+GOOD = {
+    "attention": ATTENTION,
+    "gated": GATED,
+    "gdn": GDN,
+    "projection": PROJECTION,
+    "selection": SELECTION,
+    "norm": norm.Problem(8, 5120, row_strides=(5120, 5120), **HERE),
+    "rotary": rotary.Problem(8, 24, 4, 256, 64, True, row_stride=14336, cache="float8_e4m3fn", **HERE),
+    "output_gate": output_gate.Problem(8, 24, 256, gate_strides=(14336, 512), **HERE),
+    "gated_norm": gated_norm.Problem(8, 48, 128, gate_stride=16480, **HERE),
+    "block_conv": block_conv.Problem(1, 8, 5120, 2, 320, dynamic_strides=(1280, 320), **HERE),
+    "block_attention": block_attention.Problem(8, 32, 8, 128, 2056, cache="float16", strides=(1024, 6144), **HERE),
+}
 UNALIGNED, SCATTERED = (3296 * 256 + 1, 257, 256, 1), (3296 * 256, 1, 1, 256)
 
 REFUSALS = [
@@ -65,6 +89,39 @@ REFUSALS = [
     ("projection", "nvfp4-stream", {"physical_n": 4120}, "4120 physical columns; pad the weight"),
     ("projection", "nvfp4-stream-paired", {"physical_n": None}, "4120 physical columns; pad the weight"),
     ("projection", "nvfp4-stream-cap40", {"n": 8240, "physical_n": 8248}, "8248 physical columns; pad the weight"),
+    ("norm", "rows", {"dtype": "float32"}, "x is float32"),
+    ("norm", "rows", {"width": 8196}, "rows of 8196; at most 8192"),
+    ("norm", "rows", {"width": 5121}, "rows of 5121; a multiple of 4"),
+    ("norm", "rows", {"row_strides": (5122, 5120)}, "rows (5122, 5120) apart"),
+    ("rotary", "heads", {"dtype": "float32"}, "qkv is float32"),
+    ("rotary", "heads", {"dim": 64}, "heads of 64; one of (128, 256)"),
+    ("rotary", "heads", {"rotated": 24}, "24 values of a head rotate"),
+    ("rotary", "heads", {"axes": 2}, "2 axes before the columns"),
+    ("rotary", "heads", {"row_stride": 14338}, "rows 14338 elements apart"),
+    ("rotary", "heads", {"cache": "bfloat16"}, "the cache is bfloat16"),
+    ("rotary", "heads", {"dense": False}, "that are not contiguous"),
+    ("output_gate", "pieces", {"dtype": "float32"}, "x is float32"),
+    ("output_gate", "pieces", {"dim": 30}, "heads of 30; a multiple of 4"),
+    ("output_gate", "pieces", {"axes": 2}, "2 axes before the heads"),
+    ("output_gate", "pieces", {"dense": False}, "is not contiguous"),
+    ("output_gate", "pieces", {"gate_strides": (14338, 512)}, "gates (14338, 512) apart"),
+    ("gated_norm", "heads", {"dtype": "float32"}, "x is float32"),
+    ("gated_norm", "heads", {"dim": 64}, "heads of 64; only 128"),
+    ("gated_norm", "heads", {"axes": 2}, "2 axes before the heads"),
+    ("gated_norm", "heads", {"dense": False}, "is not contiguous"),
+    ("gated_norm", "heads", {"gate_stride": 16482}, "16482 elements apart; a multiple of 4"),
+    ("block_conv", "pieces", {"dtype": "float32"}, "x is float32"),
+    ("block_conv", "pieces", {"blocks": 2}, "2 blocks; only 1"),
+    ("block_conv", "pieces", {"groups": 2560}, "groups of 2 channels"),
+    ("block_conv", "pieces", {"dense": False}, "are not contiguous"),
+    ("block_attention", "cluster", {"dtype": "bfloat16"}, "q is bfloat16"),
+    ("block_attention", "cluster", {"cache": "float32"}, "the context is float32"),
+    ("block_attention", "cluster", {"dim": 64}, "heads of 64; only 128"),
+    ("block_attention", "cluster", {"rows": 9}, "9 rows; 1 to 8"),
+    ("block_attention", "cluster", {"q_heads": 64}, "64 query rows and heads a KV head"),
+    ("block_attention", "cluster", {"context": 2169}, "2177 keys; at most 2176"),
+    ("block_attention", "cluster", {"dense": False}, "are not contiguous"),
+    ("block_attention", "cluster", {"strides": (1028, 6144)}, "rows (1028, 6144) apart"),
     ("selection", "threshold", {"dtype": "bfloat16"}, "logits are bfloat16"),
     ("selection", "threshold", {"k": 100000}, "k = 100000"),
     ("selection", "threshold", {"vocab": 1 << 30}, "1073741824 logits"),

@@ -123,7 +123,7 @@ def test_enabling_replaces_and_forgets_earlier_choices():
 @pytest.mark.parametrize(
     ("asked", "error", "words"),
     [
-        ({"convolution": "x"}, UnknownOperator, "no operator 'convolution'; there are: projection"),
+        ({"convolution": "x"}, UnknownOperator, "no operator 'convolution'; there are: norm, projection"),
         ({"projection": "columns-33"}, UnknownSchedule, "'projection' has no schedule 'columns-33'; it has: dense"),
     ],
     ids=["operator", "schedule"],

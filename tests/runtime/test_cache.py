@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from kernels.rotary import storing
+from kernels.rotary.storing import encode
 from runtime.config import DraftConfig, TargetConfig
-from runtime.memory.cache import CACHE_DTYPES, E4M3, DraftCache, PagedCache, encode, hybrid_pages
+from runtime.memory.cache import CACHE_DTYPES, E4M3, DraftCache, PagedCache, hybrid_pages
 
 CPU = torch.device("cpu")
 PUBLIC = json.loads((Path(__file__).parents[2] / "benchmarks/qwen3_8_27b.json").read_text())
@@ -63,7 +65,7 @@ def test_rows_come_back_in_order_through_any_page_table(make: Any, kind: str) ->
     rows = torch.randn(61, 2, 16).to(make.device)
     for start in range(0, 61, 9):
         positions = torch.arange(start, min(start + 9, 61), device=make.device)
-        cache.write(1, cache.slots(positions), rows[positions], -rows[positions])
+        storing.write(cache.store(1, cache.slots(positions)), rows[positions], -rows[positions])
     k, v = cache.read(1, 61, torch.float32)
     expected = encode(rows, CACHE_DTYPES[kind]).float()
     assert torch.equal(k, expected) and torch.equal(v, -expected)

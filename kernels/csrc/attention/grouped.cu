@@ -9,6 +9,8 @@
 //   sums: FP32, tokens ascending in steps of 16 within a warpgroup; warpgroup 0 before 1; then splits: three interleaved
 //   ascending sequences (or as many as the block has threads for), added in order
 // All blocks of a head meet at a barrier and share its merge, so the launch is cooperative. Lengths are read on the device.
+// With ATTENTION_EARLY it begins beside the kernel before it instead: a block has a multiprocessor for itself, the kernel after it
+// starts when all blocks have started, so all are resident together as soon as what ran before has ended.
 #include <cuda_fp16.h>
 #include <stdint.h>
 
@@ -47,7 +49,7 @@ struct Operands {
 
 struct Lengths { int longest, shortest; };
 __device__ __forceinline__ Lengths lengths(const Operands& o) {
-  const int lane = threadIdx.x & 31, length = __ldg(o.row_lengths + (lane < o.rows ? lane : 0));
+  const int lane = threadIdx.x & 31, length = __ldcg(o.row_lengths + (lane < o.rows ? lane : 0));
   return {__reduce_max_sync(~0u, length), __reduce_min_sync(~0u, length)};
 }
 
@@ -331,9 +333,9 @@ __device__ __forceinline__ void load_queries(const Operands& o, Shared& s, int h
   for (int i = 0; i < kEach; i++) {
     const int column = (i * kConsumers + threadIdx.x) >> 5, row = column / o.group, q_head = head * o.group + column - row * o.group;
     eight[i] = make_uint4(0, 0, 0, 0);
-    if (row < o.rows) eight[i] = __ldg(reinterpret_cast<const uint4*>(o.q + (static_cast<int64_t>(row) * o.q_heads + q_head) * kD) + (threadIdx.x & 31));
+    if (row < o.rows) eight[i] = __ldcg(reinterpret_cast<const uint4*>(o.q + (static_cast<int64_t>(row) * o.q_heads + q_head) * kD) + (threadIdx.x & 31));
   }
-  const int limit = threadIdx.x < o.rows * o.group ? __ldg(o.row_lengths + threadIdx.x / o.group) : 0;
+  const int limit = threadIdx.x < o.rows * o.group ? __ldcg(o.row_lengths + threadIdx.x / o.group) : 0;
   if (threadIdx.x < kColumns) s.limit[threadIdx.x] = limit;
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
@@ -445,16 +447,26 @@ __global__ void __launch_bounds__(kThreads, 1) grouped(const __grid_constant__ O
   extern __shared__ __align__(128) uint8_t raw[];
   Shared& s = *reinterpret_cast<Shared*>(raw);
   const int head = blockIdx.y, split = blockIdx.x, splits = gridDim.x;
+#ifdef ATTENTION_EARLY
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; i++) sm90::barrier_init(&s.full[i], 128), sm90::barrier_init(&s.empty[i], 4);
+    sm90::barrier_init_visible();
+  }
+  sm90::launch_next();
+  sm90::wait_for_previous();
+#endif
   const Lengths length = lengths(o);
   const int tiles = (length.longest + kTile - 1) / kTile, active = max(1, min(splits, (tiles + 1) / 2));
   const int begin = split < active ? static_cast<int>(static_cast<int64_t>(tiles) * split / active) : tiles;
   const int end = split < active ? static_cast<int>(static_cast<int64_t>(tiles) * (split + 1) / active) : tiles;
   if (active == 1 && split > 0) return;
 
+#ifndef ATTENTION_EARLY
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; i++) sm90::barrier_init(&s.full[i], 128), sm90::barrier_init(&s.empty[i], 4);
     sm90::barrier_init_visible();
   }
+#endif
   __syncthreads();
 
   if (threadIdx.x >= kConsumers) {
@@ -509,8 +521,13 @@ EXPORT int ENTRY(run)(const void* q, const void* k, const void* v, const void* p
   cudaError_t error = cudaFuncSetAttribute(grouped, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute;
+#ifdef ATTENTION_EARLY
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+#else
   attribute.id = cudaLaunchAttributeCooperative;
   attribute.val.cooperative = 1;
+#endif
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(splits, kv_heads);
   config.blockDim = kThreads;

@@ -9,6 +9,8 @@
 // stays in registers through the rows and is written once per row. Before the previous kernel of the stream has finished a block
 // only asks for its state and window to come to the second-level cache. The last block of a key head to arrive shifts the window
 // of q and k, when none still reads it; that of v belongs to the block that reads it.
+// With GDN_ALONE a block asks for more shared memory than two of a multiprocessor could have: blocks that start early, as those of
+// the kernel before end, then spread evenly.
 #include <stdint.h>
 
 #include "abi.h"
@@ -251,5 +253,11 @@ EXPORT int ENTRY(run)(const void* qkv, const void* a, const void* b, const void*
              static_cast<const int*>(slot_table), static_cast<const int*>(selector), rows, key_heads, value_heads, slots,
              strides[0], strides[1], strides[2], types[0], types[1], types[2], types[3]};
   auto kernel = types[0] == kFloat16 ? kernel_for<__half>(types[1]) : kernel_for<__nv_bfloat16>(types[1]);
-  return launch(kernel, dim3(kD / kTile, key_heads), kThreads, sizeof(Shared<__half>), stream, o);  // as large for BF16
+#ifdef GDN_ALONE
+  constexpr int kSizeBytes = 118784;
+#else
+  constexpr int kSizeBytes = sizeof(Shared<__half>);  // as large for BF16
+#endif
+  static_assert(kSizeBytes >= sizeof(Shared<__half>), "the block fits");
+  return launch(kernel, dim3(kD / kTile, key_heads), kThreads, kSizeBytes, stream, o);
 }

@@ -7,6 +7,8 @@
 //   runs are added in ascending k by the last block to arrive; then the global scale; one rounding to FP16.
 // With NVFP4_EXCHANGE the block whose run begins a row block waits for the other shares and adds them, own first: the same
 // sums in the same order, without a counter. Blocks then wait for later ones, so all must be resident together.
+// With NVFP4_ALONE a block takes a multiprocessor for itself, so that blocks which start early, as those of the kernel before end,
+// spread evenly; and only kBefore stages are asked for while that kernel runs, whose few loads would wait behind more.
 // The order depends on N, K and the number of blocks alone. Loads of weights start before the previous kernel has
 // finished: weights must not be written by a kernel still in flight on the stream.
 #include <cuda_fp16.h>
@@ -20,6 +22,11 @@ namespace ENTRY(code) {  // named: nvcc gives an unnamed one another name in eve
 
 constexpr int kRows = 256, kK = 128, kWarps = 16, kStages = NVFP4_STAGES;
 constexpr int kCodeBytes = kRows * kK / 2, kScaleBytes = kRows * kK / 16, kUnitBytes = kCodeBytes + kScaleBytes;
+#ifdef NVFP4_ALONE
+constexpr int kBefore = NVFP4_ALONE, kResident = 1;
+#else
+constexpr int kBefore = kStages, kResident = 2;
+#endif
 constexpr int kXStride = kK * 2 + 16;  // bytes between rows of x in shared memory: fragments read without bank conflicts
 constexpr int kConsumers = kWarps * 32, kThreads = kConsumers + 32;
 constexpr int kOutputs = kRows * 8;
@@ -34,6 +41,8 @@ struct Shared {
   uint64_t full[kStages];
   bool last;
 };
+// Alone: more than half of what a multiprocessor has.
+constexpr int kSizeBytes = kResident == 1 && sizeof(Shared) < 118784 ? 118784 : sizeof(Shared);
 
 // A word holds eight codes: elements 2p and 2p+1 of pair p in its low and high half. Sign and magnitude of pairs 0 and 1
 // lie so that one mask (after one shift) gives an FP16 of value x 2^-14; pairs 2 and 3 have their signs apart.
@@ -133,7 +142,7 @@ __device__ __forceinline__ void store(const Operands& o, int row_block, int grou
 }
 
 template <bool kGated>
-__global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Operands o) {
+__global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_constant__ Operands o) {
   extern __shared__ __align__(128) uint8_t raw[];
   Shared& s = *reinterpret_cast<Shared*>(raw);
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, c = lane & 3;
@@ -170,10 +179,11 @@ __global__ void __launch_bounds__(kThreads, 2) stream(const __grid_constant__ Op
       sm90::copies_arrive(&s.full[stage]);
       if (++k_unit == o.k_units) k_unit = 0;
     };
-    const int ahead = min(end - begin, kStages);
-    for (int i = 0; i < ahead; i++) weights(i);
+    const int ahead = min(end - begin, kStages), before = min(ahead, kBefore);
+    for (int i = 0; i < before; i++) weights(i);
     sm90::wait_for_previous();
-    for (int i = 0; i < ahead; i++) activations(i);
+    for (int i = 0; i < before; i++) activations(i);
+    for (int i = before; i < ahead; i++) weights(i), activations(i);
 #pragma unroll 1
     for (int unit = begin + ahead; unit < end; unit++) {
       sm90::named_barrier(kEmpty + stage, kThreads);
@@ -282,7 +292,7 @@ EXPORT int ENTRY(run)(const void* weight, const void* x, void* y, void* workspac
              reinterpret_cast<float*>(static_cast<uint8_t*>(workspace) + counters), static_cast<unsigned int*>(workspace),
              m, n, row_blocks, k_units, x_stride, y_stride, global_scale * 16384.0f};  // the decode's 2^-14
   auto kernel = gated ? stream<true> : stream<false>;
-  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
+  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSizeBytes);
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -290,7 +300,7 @@ EXPORT int ENTRY(run)(const void* weight, const void* x, void* y, void* workspac
   cudaLaunchConfig_t config{};
   config.gridDim = min(blocks, row_blocks * k_units);
   config.blockDim = kThreads;
-  config.dynamicSmemBytes = sizeof(Shared);
+  config.dynamicSmemBytes = kSizeBytes;
   config.stream = static_cast<cudaStream_t>(stream_);
   config.attrs = &attribute;
   config.numAttrs = overlapped ? 1 : 0;

@@ -1,0 +1,63 @@
+"""Gated norm on CUDA in one launch, a warp per head, in the bytes of torch's operations (`csrc/include/rms.cuh`)."""
+
+from __future__ import annotations
+
+from ctypes import c_float, c_int, c_int64, c_void_p
+from typing import TYPE_CHECKING
+
+from kernels.gated_norm.problem import Problem
+from kernels.native.device import stream_of
+from kernels.native.library import call, native
+from kernels.native.machine import HOPPER, cuda_arch
+from kernels.native.specification import BuildSpec
+from kernels.norm.cuda import PIECE, TYPES, piecewise
+from kernels.registry import Bitwise, Refusal, Schedule, first_refusal, refuse_unless
+
+if TYPE_CHECKING:
+    import torch
+
+DIM = 128
+ENTRY = (*(c_void_p,) * 4, c_int64, *(c_int,) * 3, c_float, c_void_p)
+
+
+def guard(problem: Problem) -> Refusal | None:
+    stride = problem.gate_stride or problem.heads * problem.dim
+    return first_refusal(
+        (
+            refuse_unless(problem.dtype in TYPES, f"x is {problem.dtype}; one of {', '.join(TYPES)}"),
+            refuse_unless(problem.dim == DIM, f"heads of {problem.dim}; only {DIM}"),
+            refuse_unless(problem.axes == 1, f"{problem.axes} axes before the heads; only 1"),
+            refuse_unless(problem.dense, "x, or a row of the gate, is not contiguous"),
+            refuse_unless(stride % PIECE == 0, f"rows of the gate {stride} elements apart; a multiple of {PIECE}"),
+        )
+    )
+
+
+def run(x: torch.Tensor, gate: torch.Tensor, scale: torch.Tensor, eps: float) -> torch.Tensor:
+    x, gate = piecewise(x), piecewise(gate)
+    y = x.new_empty(gate.shape)
+    pointers = (x.data_ptr(), gate.data_ptr(), scale.data_ptr(), y.data_ptr(), gate.stride(0))
+    numbers = (x.shape[0], x.shape[1], TYPES[str(x.dtype).removeprefix("torch.")], eps)
+    entry = native(BUILD, cuda_arch(x.device.index)).entry("run", ENTRY)
+    call(entry, *pointers, *numbers, stream_of(x))
+    return y
+
+
+BUILD = BuildSpec(
+    operator="gated_norm",
+    schedule="heads",
+    revision=1,
+    language="cuda",
+    sources=("gated_norm/heads.cu",),
+    headers=("include/abi.h", "include/rms.cuh", "include/sm90.cuh"),
+)
+SCHEDULE = Schedule(
+    name="heads",
+    revision=1,
+    contract=Bitwise(parent="separate"),
+    guard=guard,
+    run=run,
+    machine=HOPPER,
+    build=BUILD,
+    summary="Hopper, one launch, a warp per head, beside the kernel before it",
+)
