@@ -18,6 +18,7 @@ class Discordance:
     n_pairs: int
     only_control: int
     only_candidate: int
+    both: int = 0  # pairs that both sides pass
 
     @property
     def p(self) -> float:
@@ -36,7 +37,7 @@ def discordance(scores: Iterable[Score], scorer: str) -> Discordance:
         if name == scorer and score.outcome != Judged.INELIGIBLE:
             sides.setdefault(key, {})[role] = score.outcome == Judged.PASSED
     both = [(side[Role.CONTROL], side[Role.CANDIDATE]) for side in sides.values() if len(side) == 2]
-    return Discordance(len(both), both.count((True, False)), both.count((False, True)))
+    return Discordance(len(both), both.count((True, False)), both.count((False, True)), both.count((True, True)))
 
 
 def mcnemar_exact_p(only_control: int, only_candidate: int) -> float:

@@ -21,6 +21,8 @@ def add_history_parser(subparsers: Any) -> None:
     store_option(parser)
     _filters(parser)
     parser.add_argument("--verdict", default="", metavar="WORD", help="exactly this: faster, slower, …")
+    what = "what the arms' answers scored instead, one row per campaign and scorer; a table shows both"
+    parser.add_argument("--scores", action="store_true", help=what)
     table_option(parser)
     parser.set_defaults(run=run_history)
 
@@ -66,13 +68,22 @@ def _wanted(options: argparse.Namespace, reader: Any, **more: str) -> Any:
 
 def run_history(options: argparse.Namespace) -> int:
     from results.history.entries import history
+    from results.history.scores import scores
     from results.reports.layout import lay_out
     from results.store.reader import Reader
 
+    def show(rows: Any) -> None:
+        sys.stdout.write(lay_out(options.format, list(rows.columns), rows.to_numpy(dtype=object).tolist()))
+
     with Reader.open(options.store) as reader:
-        frame = history(reader, _wanted(options, reader, verdict=options.verdict))
+        wanted = _wanted(options, reader, verdict=options.verdict)
+        frame = scores(reader, wanted) if options.scores else history(reader, wanted)
+        beside = scores(reader, wanted) if options.format == "table" and not options.scores else frame.iloc[:0]
         damaged = reader.damaged.lines()
-    sys.stdout.write(lay_out(options.format, list(frame.columns), frame.to_numpy(dtype=object).tolist()))
+    show(frame)
+    if not beside.empty:
+        print("\nScores (separate denominators; p: McNemar, exact):")
+        show(beside)
     print("".join(f"{line}\n" for line in damaged), end="", file=sys.stderr)
     if frame.empty:
         print("nothing that was measured meets all of this", file=sys.stderr)

@@ -121,6 +121,11 @@ def history(reader: Reader, wanted: Filter = EVERYTHING) -> pd.DataFrame:
     return frame[frame.verdict == wanted.verdict] if wanted.verdict else frame
 
 
+def chosen(reader: Reader, wanted: Filter) -> list[dict[str, Any]]:
+    """The campaigns that a filter takes, oldest first, whatever they measured."""
+    return [about for about in _every(reader) if wanted.takes(about)]
+
+
 def check(reader: Reader, wanted: Filter) -> None:
     """UsageError for a word that no recorded campaign has: an empty answer would look like a slow year."""
     every = _every(reader)

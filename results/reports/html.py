@@ -18,6 +18,7 @@ from results.reading import frames
 from results.reading.groups import Group, excluded, grouped
 from results.reading.summary import Summary, is_aa
 from results.reports import cells, figures
+from results.reports.answers import side_by_side
 from results.reports.headline import headline
 from results.reports.markdown import all_tables, notes
 from results.reports.svg import svg
@@ -53,6 +54,7 @@ def html(summary: Summary, reader: Reader, scores: Sequence[Score], *, all_quant
         leading=[picture for picture in drawn if picture.leads],
         pictures=[picture for picture in drawn if not picture.leads],
         notes=list(notes(summary)),
+        answers=side_by_side(summary, reader, scores),
     )
 
 

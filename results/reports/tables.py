@@ -6,11 +6,13 @@ their median, context length × figures, dataset × rates, remaining facts.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from campaigns.judging.statistics import mismatch_bound
+from campaigns.judging.verdicts import counted
 from campaigns.plan import Role
 from campaigns.records import Score
 from campaigns.scorers.paired import Discordance, discordance, newest
@@ -297,8 +299,16 @@ def scores(found: Sequence[Score]) -> Table | None:
         "Scores",
         ("scorer", "control", "candidate", "only control / only candidate passed", "McNemar p"),
         rows,
-        "Capped answers fail at their cap; ineligible ones leave the denominator; p: exact, over discordant pairs.",
+        "Capped answers fail at their cap; ineligible ones leave the denominator; p: exact, over discordant pairs."
+        + _checked_afterwards(last),
     )
+
+
+def _checked_afterwards(found: Iterable[Score]) -> str:
+    """Answers whose server was not asked to follow the whole schema."""
+    answers = sum("checked_afterwards" in json.loads(score.details_json) for score in found)
+    sentence = " In {} a part of the schema that no grammar follows was checked on the finished answer."
+    return sentence.format(counted(answers, "answer")) if answers else ""
 
 
 def _discordant(found: Discordance) -> tuple[str, str]:
