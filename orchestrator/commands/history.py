@@ -12,7 +12,8 @@ from campaigns.errors import Exit, UsageError
 from orchestrator.commands.options import CAMPAIGN, positive, store_option, table_option
 from orchestrator.commands.report import write
 
-_QUERY = """Views: v_round v_request v_pair v_startup v_effect (docs/history.md), beside the tables themselves, e.g.
+_QUERY = """Views: v_round v_request v_pair v_startup v_effect v_campaign, beside the tables; --schema [TABLE]
+lists them with the unit and meaning of each column, docs/history.md has twelve questions with their SQL, e.g.
   campaign query "SELECT fixture_id, arm, avg(ttft_ms) FROM v_request WHERE phase = 'measure' GROUP BY 1, 2" """
 
 
@@ -97,7 +98,9 @@ def add_query_parser(subparsers: Any) -> None:
         epilog=_QUERY,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("sql", metavar="SELECT", help="one statement that reads")
+    parser.add_argument("sql", metavar="SELECT", nargs="?", help="one statement that reads")
+    listing = "list tables, views and columns, or those of one table, instead of asking"
+    parser.add_argument("--schema", nargs="?", const="", metavar="TABLE", help=listing)
     store_option(parser)
     table_option(parser)
     parser.add_argument("--max-rows", type=positive(int), default=1000, metavar="N", help="default: %(default)s")
@@ -106,11 +109,17 @@ def add_query_parser(subparsers: Any) -> None:
 
 
 def run_query(options: argparse.Namespace) -> int:
+    from results.history.meanings import HEADER, schema
     from results.history.query import query
     from results.reports.layout import lay_out
     from results.store.reader import Reader
 
+    if (options.sql is None) == (options.schema is None):
+        raise UsageError("campaign query wants one SELECT, or --schema [TABLE]")
     with Reader.open(options.store) as reader:
+        if options.schema is not None:
+            sys.stdout.write(lay_out(options.format, HEADER, schema(reader.connection, options.schema)))
+            return int(Exit.COMPLETE)
         answer = query(reader, options.sql, max_rows=options.max_rows, max_s=options.max_s)
     sys.stdout.write(lay_out(options.format, answer.header, answer.rows))
     if answer.truncated:

@@ -5,13 +5,17 @@ The connection is read-only, and an authoriser refuses everything but reading: n
 
 from __future__ import annotations
 
+import math
+import re
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from campaigns.errors import UsageError
+from results.history.entries import history
+from results.history.meanings import CAMPAIGN_COLUMNS, CAMPAIGNS
 from results.store.reader import Reader
 
 _STEPS = 10_000  # of SQLite's virtual machine between two looks at the clock
@@ -29,6 +33,9 @@ def query(reader: Reader, sql: str, *, max_rows: int = 1000, max_s: float = 10.0
     """UsageError for anything but one reading statement, and when the time is up."""
     connection = reader.connection.connection.driver_connection
     assert isinstance(connection, sqlite3.Connection), connection
+    if re.search(rf"\b{CAMPAIGNS}\b", sql, re.IGNORECASE):
+        _add_campaigns(reader, connection)
+    connection.execute("SELECT * FROM json_each('[]'), json_tree('[]')")  # made now: making them is more than reading
     deadline = time.monotonic() + max_s
     connection.set_authorizer(_authorise)
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
@@ -46,6 +53,32 @@ def query(reader: Reader, sql: str, *, max_rows: int = 1000, max_s: float = 10.0
     return Answer(header, rows[:max_rows], len(rows) > max_rows)
 
 
+def _add_campaigns(reader: Reader, connection: sqlite3.Connection) -> None:
+    """v_campaign: a row per campaign and fixture, judged as `campaign history` judges; no SQL could.
+
+    A temporary table of this connection: the store itself is only read.
+    """
+    rows = [_campaign_row(reader, row) for row in history(reader).to_dict("records")]
+    columns = ", ".join(CAMPAIGN_COLUMNS)
+    connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {CAMPAIGNS} ({columns})")
+    connection.execute(f"DELETE FROM {CAMPAIGNS}")
+    marks = ", ".join("?" * len(CAMPAIGN_COLUMNS))
+    connection.executemany(f"INSERT INTO {CAMPAIGNS} VALUES ({marks})", rows)
+
+
+def _campaign_row(reader: Reader, row: Mapping[Any, Any]) -> list[Any]:
+    campaign_id = str(row["campaign_id"])
+    provenance = reader.campaign(campaign_id).provenance
+    more = {
+        "fixture_id": row["fixture"],
+        "status": reader.status(campaign_id).value,
+        "host": (provenance.get("host") or {}).get("name"),
+        "git_commit": (provenance.get("git") or {}).get("git_commit"),
+    }
+    values = (more.get(name, row.get(name)) for name in CAMPAIGN_COLUMNS)
+    return [None if isinstance(value, float) and math.isnan(value) else value for value in values]
+
+
 def _authorise(action: int, *_: object) -> int:
     return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
@@ -55,4 +88,4 @@ def _sentence(complaint: str, max_s: float) -> str:
         return f"the query was stopped after {max_s:g} s: narrow it, or raise --max-s"
     if "not authorized" in complaint or "prohibited" in complaint:
         return "the query may only read: write one SELECT"
-    return f"the query is not understood ({complaint}); views: v_round v_request v_pair v_startup v_effect"
+    return f"the query is not understood ({complaint}); campaign query --schema lists tables, views and columns"

@@ -38,13 +38,13 @@ def _line(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> 
 def _cell(value: Any) -> str:
     if _known(value) is None:
         return "–"
-    return f"{value:.6g}" if isinstance(value, float) else str(value).replace("\n", " ")
+    return f"{value:.6g}" if isinstance(value, float) else str(_plain(value)).replace("\n", " ")
 
 
 def _csv(header: Sequence[str], rows: Rows) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([header, *([_known(value) for value in row] for row in rows)])
+    writer.writerows([header, *([_plain(value) for value in row] for row in rows)])
     return out.getvalue()
 
 
@@ -65,6 +65,7 @@ def _markdown(header: Sequence[str], rows: Rows) -> str:
 
 
 def _plain(value: Any) -> Any:
+    """Bytes as hex."""
     return value.hex() if isinstance(value, bytes) else _known(value)
 
 

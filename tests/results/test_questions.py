@@ -1,0 +1,106 @@
+"""The twelve questions of docs/history.md are answered as they stand there, and every column has a meaning."""
+
+import math
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
+from campaigns.records import Reason
+from orchestrator.cli import main
+from results.history.entries import history
+from results.history.meanings import CAMPAIGNS, MEANINGS, schema, unit
+from results.history.query import query
+from results.store.reader import Reader
+from results.store.writer import Store
+from results.transfer.synthetic import Driver, Script, Trajectory
+
+DOCS = Path(__file__).parents[2] / "docs" / "history.md"
+QUESTIONS = dict(re.findall(r"\*\*([^*]+)\*\*\n\n```sql\n(.+?)```", DOCS.read_text(), re.DOTALL))
+PLAN = CampaignPlan(
+    name="asked",
+    control=Arm("a"),
+    candidate=Arm("b", (("projection", "columns-32"),)),
+    fixtures=(Fixture("f", "{}", (0,)), Fixture("g", "{}", (1,))),
+    server=ServerPlan("null"),
+    startups=3,
+    pairs=4,
+    warmups=1,
+)
+
+
+@pytest.fixture(scope="module")
+def store(module_ram):
+    def script(step, attempt):
+        key, candidate = step.key, step.role is Role.CANDIDATE
+        bad = (key.startup, key.fixture, key.repeat) == (1, "g", 2) and candidate
+        odd = (key.startup, key.fixture, key.repeat) == (0, "f", 1) and candidate
+        made = Script(Trajectory(30, 10, 19), 14.4 if candidate else 16.0, token_seed=9 if odd else 1)
+        return made if not bad else made.__class__(**vars(made) | {"admissible": False, "reasons": (Reason.CACHE_HIT,)})
+
+    path = module_ram / "store.sqlite"
+    with Store.open(path) as writer:
+        Driver(writer, PLAN, script, samples=True).run()
+    return path
+
+
+@pytest.fixture
+def reader(store):
+    with Reader.open(store) as opened:
+        yield opened
+
+
+def test_there_are_twelve():
+    assert len(QUESTIONS) == 12
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_is_answered_as_it_stands(question, reader):
+    answer = query(reader, QUESTIONS[question])
+    assert answer.rows and all(len(row) == len(answer.header) for row in answer.rows)
+    assert all(any(row[i] is not None for row in answer.rows) for i in range(len(answer.header) - 2)), answer
+
+
+def test_some_answers_are_right(reader):
+    def of(start):
+        [question] = [sql for name, sql in QUESTIONS.items() if name.startswith(start)]
+        return query(reader, question).rows
+
+    assert [(row[1], row[2], row[4]) for row in of("First divergences")] == [(0, "f", 1)]
+    assert [(row[1], row[2]) for row in of("Exclusions")] == [(reason, 1) for _, reason, _ in of("Exclusions")]
+    assert "cache-hit" in {row[1] for row in of("Exclusions")}
+    assert {row[:2] for row in of("Effect per schedule")} == {("projection", "columns-32")}
+    assert all(math.isclose(row[4], -10.0, abs_tol=0.2) for row in of("Effect per schedule"))
+    assert {row[4] for row in of("Restart") if row[1] == "f" and row[3] == "candidate"} == {2}
+
+
+def test_v_campaign_says_what_history_says_and_changes_nothing(reader, store):
+    before = store.read_bytes()
+    rows = query(reader, "SELECT fixture_id, verdict, effect_pct FROM V_Campaign ORDER BY 1").rows
+    assert rows == query(reader, "SELECT fixture_id, verdict, effect_pct FROM v_campaign ORDER BY 1").rows
+    told = history(reader)
+    assert [row[:2] for row in rows] == list(zip(told.fixture, told.verdict, strict=True))
+    assert [row[2] for row in rows] == pytest.approx(list(told.effect_pct))
+    assert store.read_bytes() == before
+
+
+def test_every_column_has_a_meaning_and_no_meaning_is_left_over(reader):
+    rows = schema(reader.connection)
+    assert not [row[:3] for row in rows if not row[5]]
+    assert set(MEANINGS) == {row[2] for row in rows}
+    assert {row[0] for row in rows} >= {"v_request", "v_pair", CAMPAIGNS, "request", "campaign"}
+    assert (unit("ttft_ms"), unit("power_mw"), unit("ready_s"), unit("arm"), unit("ns")) == ("ms", "mW", "s", "", "ns")
+
+
+def test_schema_on_the_command_line(store, capfd, tmp_path):
+    copy = tmp_path / "store.sqlite"
+    shutil.copy(store, copy)
+    assert main(["query", "--schema", "v_pair", "--store", str(copy)]) == 0
+    assert "candidate over control; negative is faster" in capfd.readouterr().out
+    assert main(["query", "--schema", "v_par", "--store", str(copy)]) == 1
+    assert "did you mean v_pair?" in capfd.readouterr().err
+    assert main(["query", "--store", str(copy)]) == 1
+    assert main(["query", "SELECT x'c0ffee' AS h", "--store", str(copy), "--format", "csv"]) == 0
+    assert capfd.readouterr().out == "h\nc0ffee\n"
