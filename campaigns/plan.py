@@ -158,6 +158,9 @@ class ServerPlan:
     model: str = ""  # folder of the checkpoint, or the served model's name for foreign servers
     command: tuple[str, ...] = ()  # template with {port} {model} {workdir}
     base_url: str = ""
+    headers: tuple[tuple[str, str], ...] = ()  # of every request, beside the client's own
+    api_key_env: str = ""  # name of the variable, or of the file, that holds the bearer key: the key is in no plan
+    api_key_file: str = ""
     ready_path: str = "/health"
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()

@@ -36,6 +36,7 @@ from orchestrator.preparation.pinning import pin_prompts
 from orchestrator.preparation.prepare import Prepared, prepare_again
 from orchestrator.progress import ANSWER, Output, View
 from orchestrator.startups.cluster import Cluster, connect
+from orchestrator.startups.stand import starts_servers
 from orchestrator.startups.startup import StartupHandle
 from results.history.status import n_of_open_blocks
 from results.reading.summary import summarise
@@ -202,8 +203,8 @@ def _run_startup(desk: Desk, cluster: Cluster, folder: Path, startup: int, lost:
         if not death:
             return  # else the server died: what is still missing gets a new life
     raise ServerFailed(
-        f"startup {startup + 1} died in {tries} attempts, in the last one because: {death}; the servers' logs are in "
-        f"{folder}"
+        f"startup {startup + 1} died in {tries} attempts, in the last one because: {death}"
+        + (f"; the servers' logs are in {folder}" if starts_servers(desk.plan) else "")
     )
 
 

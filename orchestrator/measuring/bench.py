@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from campaigns.errors import ServerFailed
-from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, Step
+from campaigns.plan import Block, CampaignPlan, ClientPlan, PairKey, Phase, Role, Step
 from campaigns.records import Reason, Request
 from campaigns.routes import is_refusal
 from orchestrator.measuring.client import Call, Client, parse
@@ -103,7 +103,7 @@ class Bench:
             self._adapter.reset_cache(server.base_url)
             self._adapter.select(server.base_url, self._plan.arm(order.role))
             before = self._hits.pop(server.base_url, None) or self._adapter.counters(server.base_url)
-            recording = self._client.record(Call(server.base_url, path, body, client.timeout_s, client.keep_alive))
+            recording = self._client.record(_call(server, client, path, body))
             if recording.outcome in _BROKEN and (death := _death(server)):
                 return _Taken(order, recording, position, {}, death, died=True)
             after = None if before is None else self._adapter.counters(server.base_url)
@@ -131,6 +131,10 @@ class Bench:
             counters=taken.counters,
         )
         return observe(exchange, read(exchange.events), context)
+
+
+def _call(server: RunningServer, client: ClientPlan, path: str, body: bytes) -> Call:
+    return Call(server.base_url, path, body, client.timeout_s, client.keep_alive, server.headers)
 
 
 def _exchange(taken: _Taken) -> Exchange:

@@ -7,6 +7,7 @@ no server.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ from orchestrator.servers.adapters import open_adapter
 from orchestrator.servers.adapters.attach import AttachedServer
 from orchestrator.servers.adapters.control import check_listening
 from orchestrator.servers.adapters.dflash2 import flag_value
+from orchestrator.servers.keys import headers_of
 from orchestrator.settings.config import Config, Prompts, ServerConfig, build_plan, curve_of, fixtures_of, typed
 
 
@@ -123,6 +125,7 @@ def _check_here(plan: CampaignPlan) -> None:
     """Whether this host has what the lease asks for (not whether it is free), and the server that should run."""
     with open_inventory(plan.lease.inventory) as inventory:
         asked_for(inventory.devices(), plan.lease)
+    headers_of(plan.server, os.environ)  # a key that is not there is told now
     if plan.server.adapter == AttachedServer.name:
         check_listening(plan.server.base_url)
     if plan.server.adapter == "dflash2":

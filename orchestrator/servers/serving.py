@@ -9,8 +9,6 @@ import os
 import re
 import socket
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +19,8 @@ from campaigns.plan import Arm, Role, ServerPlan
 from campaigns.records import Process
 from orchestrator.hosts.process import ServerTree
 from orchestrator.servers.adapters import Adapter
-from orchestrator.servers.adapters.control import ask_json
+from orchestrator.servers.adapters.control import ask, ask_json, carry, unreachable
+from orchestrator.servers.keys import headers_of
 
 _PROBE_S = 0.1
 _ANSWER_S = 5.0
@@ -55,9 +54,12 @@ def server_environment(launcher: Mapping[str, str], visibility: Mapping[str, str
     return {**threads, **launcher, **visibility}
 
 
-def disclosed(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment as it may be stored: values of what looks like a secret are left out."""
-    return {name: "(not recorded)" if _SECRET.search(name) else value for name, value in sorted(environment.items())}
+def disclosed(environment: Mapping[str, str], *secrets: str) -> dict[str, str]:
+    """The environment as it may be stored: without the variables named as secrets, and what looks like one."""
+    return {
+        name: "(not recorded)" if name in secrets or _SECRET.search(name) else value
+        for name, value in sorted(environment.items())
+    }
 
 
 class RunningServer:
@@ -75,6 +77,8 @@ class RunningServer:
         self.base_url = f"http://127.0.0.1:{port}" if launch else plan.base_url
         self.command = tuple(launch.argv) if launch else ()
         self.environment = {**ground.environment, **launch.env} if launch else {}
+        self.headers = headers_of(plan, {**ground.environment, **(launch.env if launch else {})})
+        carry(self.base_url, dict(self.headers))
         self.tree: ServerTree | None = None
         self.ready_ns: int | None = None  # how long it took to become ready
         self._began_ns = time.monotonic_ns()
@@ -99,7 +103,7 @@ class RunningServer:
         said = "it did not answer"
         while time.monotonic() < deadline:
             self.require_alive()
-            said = _get(self.base_url + self._plan.ready_path, min(_ANSWER_S, deadline - time.monotonic() + 0.1))
+            said = _get(self.base_url, self._plan.ready_path, min(_ANSWER_S, deadline - time.monotonic() + 0.1))
             if not said:
                 self.ready_ns = time.monotonic_ns() - self._began_ns
                 self.model = _served_name(self.base_url, self._plan.model)
@@ -115,8 +119,13 @@ class RunningServer:
             raise ServerFailed(death)
 
     def death(self) -> str:
-        """One sentence when the server's first process has ended, with the end of its log; else nothing."""
-        code = None if self.tree is None else self.tree.exit_code
+        """One sentence when the server's first process has ended, with the end of its log, or when nobody listens where
+        it was attached to; else nothing.
+        """
+        if self.tree is None:
+            why = unreachable(self.base_url)
+            return f"Nobody listens at {self.base_url} ({why}): the server that was attached to is gone." if why else ""
+        code = self.tree.exit_code
         if code is None:
             return ""
         how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
@@ -155,15 +164,13 @@ def _free_port() -> int:
         return port
 
 
-def _get(url: str, timeout_s: float) -> str:
+def _get(base_url: str, path: str, timeout_s: float) -> str:
     """Nothing when the answer is 200, else what was wrong."""
     try:
-        with urllib.request.urlopen(url, timeout=timeout_s) as answer:
-            return "" if answer.status == 200 else f"HTTP {answer.status}"
-    except urllib.error.HTTPError as error:
-        return f"HTTP {error.code}"
-    except (OSError, ValueError) as error:
-        return str(getattr(error, "reason", error))
+        status, _ = ask(base_url, "GET", path, timeout_s=timeout_s)
+    except ServerFailed as error:
+        return str(error.__cause__ or error)
+    return "" if status == 200 else f"HTTP {status}"
 
 
 @contextmanager

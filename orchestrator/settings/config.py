@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hydra.core.config_store import ConfigStore
@@ -29,7 +30,7 @@ from campaigns.plan import (
     ServerPlan,
     StartupMode,
 )
-from orchestrator.settings.limits import at_least, check_values, unique
+from orchestrator.settings.limits import at_least, check_headers, check_values, unique
 from results.store.place import DEFAULT
 
 _SPECULATION = ("dflash", "lookup", "none")
@@ -111,6 +112,9 @@ class ServerConfig:
     model_command: str = ""  # what makes the folder {model} where it is missing; only said, never run
     command: list[str] = field(default_factory=list)
     base_url: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    api_key_env: str = ""
+    api_key_file: str = ""
     ready_path: str = "/health"
     ready_timeout_s: float = 300.0
     stop_grace_s: float = 10.0
@@ -269,7 +273,10 @@ def _server(config: Config) -> ServerPlan:
     if not s.ready_path.startswith("/"):
         raise UsageError(f"server.ready_path={s.ready_path}: write a path, as /health")
     values = {**vars(s), "command": tuple(s.command), "args": tuple(s.args), "env": tuple(sorted(s.env.items()))}
+    values["api_key_file"] = str(Path(s.api_key_file).expanduser().absolute()) if s.api_key_file else ""
+    values["headers"] = tuple(sorted(s.headers.items()))
     del values["model_command"]
+    check_headers(s.headers, s.api_key_env, s.api_key_file)
     return ServerPlan(**values, retries=config.startup.retries)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, TypeVar
 
@@ -42,6 +43,20 @@ def check_values(config: Any) -> None:
     for path in _NAMED:
         if not reduce(getattr, path.split("."), config):
             raise UsageError(f"{path} is empty: give it a name")
+
+
+def check_headers(headers: Mapping[str, str], key_env: str, key_file: str) -> None:
+    """Headers are stored with the campaign; a key must not be."""
+    for name, value in headers.items():
+        if name.lower() in ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"):
+            raise UsageError(
+                f"server.headers names {name}, and headers are stored: give a key by server.api_key_env=NAME or "
+                "server.api_key_file=FILE"
+            )
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not re.fullmatch(r"[\t -~]*", value):
+            raise UsageError(f"server.headers: {name}: {value!r} is no header of HTTP")
+    if key_env and key_file:
+        raise UsageError("server.api_key_env and server.api_key_file are both set: name the key in one way")
 
 
 def at_least(path: str, value: _Number, least: _Number) -> _Number:

@@ -158,10 +158,14 @@ class Stand:
             processes=self._processes(),
             ready_ns=max(server.ready_ns or 0 for server in self.servers),
             identity={**self._identity(), "lacks": self._lacks()},
-            environment=disclosed({name: value for s in self.servers for name, value in s.environment.items()}),
+            environment=self._environment(),
             command=tuple(word for server in self.servers for word in server.command),
             calibration=self._calibration,
         )
+
+    def _environment(self) -> dict[str, str]:
+        whole = {name: value for server in self.servers for name, value in server.environment.items()}
+        return disclosed(whole, self.plan.server.api_key_env)
 
     def _lacks(self) -> list[str]:
         """Optional routes that the servers do not offer, for the report."""

@@ -1,4 +1,7 @@
-"""Small HTTP calls beside the measured ones: identity, arm, counters, tokens. Not timed."""
+"""Small HTTP calls beside the measured ones: identity, arm, counters, tokens. Not timed.
+
+No proxy is ever asked, whatever the environment says: what stands between would be measured.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ T = TypeVar("T")
 _TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
 _ABSENT = (404, 405, 501)
+_PORTS = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
+_headers: dict[str, dict[str, str]] = {}  # by base URL: what every request there carries, keys among them
 
 
 class ServerRefused(ServerFailed):
@@ -40,7 +45,19 @@ class Session:
         self._kept[base_url] = connection
 
 
-def ask(base_url: str, method: str, path: str, body: Any = None, session: Session | None = None) -> tuple[int, bytes]:
+def carry(base_url: str, headers: Mapping[str, str]) -> None:
+    """From now on every call to this server has these headers."""
+    _headers[base_url] = dict(headers)
+
+
+def ask(
+    base_url: str,
+    method: str,
+    path: str,
+    body: Any = None,
+    session: Session | None = None,
+    timeout_s: float = _TIMEOUT_S,
+) -> tuple[int, bytes]:
     """(status, body). ServerFailed when the server does not answer at all."""
     kept = session.take(base_url) if session else None
     if kept is not None:
@@ -49,7 +66,7 @@ def ask(base_url: str, method: str, path: str, body: Any = None, session: Sessio
         except (OSError, http.client.HTTPException):
             pass  # closed by the server while it was idle: every call here may be repeated
     try:
-        return _exchange(_connection(base_url), base_url, method, path, body, session)
+        return _exchange(_connection(base_url, timeout_s), base_url, method, path, body, session)
     except (OSError, http.client.HTTPException) as error:
         raise ServerFailed(f"the server at {base_url} does not answer {method} {path}: {error!r}") from error
 
@@ -106,7 +123,8 @@ def _exchange(
     target = urlsplit(base_url).path.rstrip("/") + path
     keep = False
     try:
-        connection.request(method, target, payload, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", **_headers.get(base_url, {})}
+        connection.request(method, target, payload, headers)
         response = connection.getresponse()
         answer = response.status, response.read()
         keep = session is not None and not response.will_close
@@ -118,30 +136,39 @@ def _exchange(
             connection.close()
 
 
-def check_url(base_url: str) -> tuple[str, int | None]:
-    """Host and port; UsageError for what is no plain HTTP address."""
+def check_url(base_url: str) -> tuple[str, str, int]:
+    """Scheme, host and port; UsageError for what is no address of a server."""
     try:
         parts = urlsplit(base_url)
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
-    if not host or parts.scheme != "http":
-        raise UsageError(f"server.base_url={base_url}: write http://HOST:PORT")
-    return host, port
+    if not host or parts.scheme not in _PORTS:
+        raise UsageError(f"server.base_url={base_url}: write http://HOST:PORT or https://HOST:PORT")
+    return parts.scheme, host, port or _PORTS[parts.scheme]
 
 
 def check_listening(base_url: str) -> None:
     """ServerFailed at once where nobody listens: a server that others started does not come by waiting."""
-    host, port = check_url(base_url)
+    if why := unreachable(base_url):
+        raise ServerFailed(f"server.base_url={base_url}: nobody listens ({why}); start that server first")
+
+
+def unreachable(base_url: str) -> str:
+    """Why no connection can be opened; empty where one can."""
+    _, host, port = check_url(base_url)
     try:
-        socket.create_connection((host, port or http.client.HTTP_PORT), timeout=_CONNECT_S).close()
+        socket.create_connection((host, port), timeout=_CONNECT_S).close()
     except OSError as error:
-        why = error.strerror or error
-        raise ServerFailed(f"server.base_url={base_url}: nobody listens ({why}); start that server first") from error
+        return str(error.strerror or error)
+    return ""
 
 
-def _connection(base_url: str) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection(*check_url(base_url), timeout=_TIMEOUT_S)
+def _connection(base_url: str, timeout_s: float) -> http.client.HTTPConnection:
+    scheme, host, port = check_url(base_url)
+    if scheme == "https":
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s)  # with the system's certificates
+    return http.client.HTTPConnection(host, port, timeout=timeout_s)
 
 
 def _close(connections: dict[str, http.client.HTTPConnection]) -> None:
