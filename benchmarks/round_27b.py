@@ -27,7 +27,7 @@ def parse() -> argparse.Namespace:
     shape = Path(__file__).with_name("qwen3_8_27b.json")
     parser.add_argument("--shape", type=Path, default=shape, help="JSON of two configurations (default: %(default)s)")
     parser.add_argument("--arm", action="append", help="operator=schedule,… or a file of conf/arm; may be repeated")
-    parser.add_argument("--weights", choices=("dense", "nvfp4"), default="dense")
+    parser.add_argument("--weights", choices=("dense", "nvfp4", "nvfp4-both"), default="dense")
     parser.add_argument("--seed", type=int, default=1, help="of the weights")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="float16")
@@ -72,13 +72,13 @@ def build(options: argparse.Namespace) -> Engine:
         device=options.device,
         dtype=options.dtype,
         kv_cache_dtype=options.kv_cache_dtype,
-        keep_nvfp4=options.weights == "nvfp4",
+        keep_nvfp4=options.weights != "dense",
     )
     shape = EngineShape.of(target, draft, chosen)
     shape.check_memory()
     declared = Declaration(options.seed, options.weights)
     made = declared.target(target, shape.device, shape.dtype, chosen.keep_nvfp4)
-    return Engine.assemble(shape, made, declared.draft(draft, shape.device, shape.dtype), ())
+    return Engine.assemble(shape, made, declared.draft(draft, shape.device, shape.dtype, chosen.keep_nvfp4), ())
 
 
 def arm_of(text: str) -> dict[str, str]:

@@ -102,10 +102,12 @@ class Engine:
         declared = Declaration.of(model_dir)
         if declared is None:
             whole = read_target(model_dir, whole_config, device, dtype, options.keep_nvfp4)
-            draft_weights = read_draft(draft_dir, draft_config, device, dtype) if draft_config else None
+            draft_weights = (
+                read_draft(draft_dir, draft_config, device, dtype, options.keep_nvfp4) if draft_config else None
+            )
         else:
             whole = declared.target(whole_config, device, dtype, options.keep_nvfp4)
-            draft_weights = declared.draft(draft_config, device, dtype) if draft_config else None
+            draft_weights = declared.draft(draft_config, device, dtype, options.keep_nvfp4) if draft_config else None
         target_weights = whole
         if options.world_size > 1:
             target_weights = ShardedWeights(whole, whole_config, options.rank, options.world_size)

@@ -37,8 +37,11 @@ def format_of(raw: Mapping[str, Any]) -> str | None:
 
 
 def quantisable(name: str) -> bool:
-    """Whether a tensor is a decoder linear: 496 of them at the public shape; embedding and head stay 16-bit."""
-    return "_proj" in name and name.endswith(".weight")
+    """Whether a tensor is a linear: 496 of the target's and 47 of the drafter's at the public shapes.
+
+    Embedding, head and codebooks stay 16-bit.
+    """
+    return name == "fc.weight" or ("_proj" in name and name.endswith(".weight"))
 
 
 def check(checkpoint: Stored, name: str, shape: tuple[int, ...]) -> None:

@@ -28,10 +28,10 @@ from runtime.errors import ModelError
 from runtime.identity import TOKENIZER_FILES
 from runtime.models.layers import Weight
 from runtime.models.quant import quantisable
-from runtime.models.weights import RandomWeights, Shapes, draft_shapes, random_weights, target_shapes
+from runtime.models.weights import RandomWeights, draft_shapes, random_weights, target_shapes
 
 DECLARATION = "random_weights.json"
-FORMATS = ("dense", "nvfp4")
+FORMATS = ("dense", "nvfp4", "nvfp4-both")
 TOKENIZER = Path(__file__).resolve().parents[1] / "checkpoints" / "nano"
 # Root mean square of a uniformly random E2M1 code.
 CODE_RMS = (68.5 / 8) ** 0.5
@@ -41,7 +41,8 @@ STRIDE = 1 << 24
 
 @dataclass(frozen=True)
 class Declaration:
-    """`format` is how the target's linears come: `dense`, or `nvfp4` with one global scale per input width."""
+    """`format` is how linears come: `dense`; the target's in `nvfp4`, with one global scale per input width; or those
+    of target and drafter, `nvfp4-both`."""
 
     seed: int
     format: str
@@ -60,22 +61,27 @@ class Declaration:
 
     def target(self, config: TargetConfig, device: torch.device, dtype: torch.dtype, keep: bool) -> "Made":
         """The target's weights; 4-bit linears stay in 4 bits with `keep`, else they come as their values."""
-        shapes = target_shapes(config)
-        dense = random_weights(shapes, self.seed, device, dtype)
-        if self.format == "dense":
-            return Made(dense)
-        codes = RandomNvfp4(shapes, dense, self.seed, device)
-        return Made(codes if keep else Dequantised(codes, dtype))
+        dense = random_weights(target_shapes(config), self.seed, device, dtype)
+        return _made(dense, self.format != "dense", keep)
 
-    def draft(self, config: DraftConfig, device: torch.device, dtype: torch.dtype) -> "Made":
-        return Made(random_weights(draft_shapes(config), self.seed + 1, device, dtype))
+    def draft(self, config: DraftConfig, device: torch.device, dtype: torch.dtype, keep: bool) -> "Made":
+        """The drafter's, likewise."""
+        dense = random_weights(draft_shapes(config), self.seed + 1, device, dtype)
+        return _made(dense, self.format == "nvfp4-both", keep)
+
+
+def _made(dense: RandomWeights, four_bits: bool, keep: bool) -> "Made":
+    if not four_bits:
+        return Made(dense)
+    codes = RandomNvfp4(dense)
+    return Made(codes if keep else Dequantised(codes, dense.dtype))
 
 
 class RandomNvfp4(Mapping[str, Weight]):
     """Random 4-bit linears of the scale that dense ones have; every other tensor as `dense` makes it."""
 
-    def __init__(self, shapes: Shapes, dense: RandomWeights, seed: int, device: torch.device) -> None:
-        self.shapes, self.dense, self.seed, self.device = shapes, dense, seed, device
+    def __init__(self, dense: RandomWeights) -> None:
+        self.shapes, self.dense, self.seed, self.device = dense.shapes, dense, dense.seed, dense.device
 
     def __getitem__(self, name: str) -> Weight:
         if not quantisable(name):
@@ -207,7 +213,7 @@ def _parse(words: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("folder", type=Path, help="where to write; a model folder for the server")
     parser.add_argument("--shape", type=Path, required=True, help='JSON of {"target": config, "drafter": config}')
-    parser.add_argument("--format", choices=FORMATS, default="nvfp4", help="of the target's linears")
+    parser.add_argument("--format", choices=FORMATS, default="nvfp4", help="of linears: dense, the target's, or both's")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tokenizer", type=Path, default=TOKENIZER, help="folder whose tokenizer files are copied")
     return parser.parse_args(words)

@@ -76,8 +76,12 @@ def read_target(
     return checkpoint
 
 
-def read_draft(draft_dir: Path, config: DraftConfig, device: torch.device, dtype: torch.dtype) -> "Checkpoint":
-    return Checkpoint(draft_dir, draft_shapes(config), device, dtype)
+def read_draft(
+    draft_dir: Path, config: DraftConfig, device: torch.device, dtype: torch.dtype, keep_nvfp4: bool = False
+) -> "Checkpoint":
+    """The drafter's tensors, likewise."""
+    form = quant.format_of(read_json(draft_dir / "config.json"))
+    return Checkpoint(draft_dir, draft_shapes(config), device, dtype, form, keep_nvfp4)
 
 
 class Checkpoint(Mapping[str, Weight]):

@@ -263,6 +263,19 @@ def test_kept_nvfp4_answers_as_its_dequantised_values(make: Any, tmp_path: Path)
     assert tokens[0] == tokens[1]
 
 
+def test_a_drafter_in_four_bits_proposes_as_its_values_do(make: Any, model: Path) -> None:
+    values = quantised(model / "drafter")
+    assert {"layers.0.self_attn.q_proj.weight", "candidate_selector.hidden_projection.weight"} <= values.keys()
+    greedy, answers, engines = SamplingParams(temperature=0), [], []
+    for keep in (False, True):
+        engines.append(Engine.load(model, EngineOptions(max_model_len=128, keep_nvfp4=keep)))
+        answer = make.answer(engines[-1], make.prompt_of(40), sampling=greedy, max_tokens=20)
+        answers.append([(record.drafted, record.accepted, record.token_ids) for record in answer.rounds])
+    assert answers[0] == answers[1]
+    kept = [type(engine.decoder.drafter.layers[0].attention.out.weight).__name__ for engine in engines]
+    assert kept == ["DenseWeight", "Nvfp4Weight"]
+
+
 @pytest.mark.parametrize(("width", "padded"), ((4120, 4128), (8240, 8256)))
 def test_tensor_parallel_widths_are_padded_physically_and_cropped_logically(width: int, padded: int) -> None:
     """A rank's fused GDN projection is 4120 or 8240 wide; both were once computed wrong for want of padding."""

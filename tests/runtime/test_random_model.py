@@ -66,12 +66,14 @@ def test_four_bit_linears_stay_so_and_join(make: Any, declared: Callable[..., Pa
     assert len(layer.mlp.down.weight.packed.unique()) > 100
 
 
-def test_kept_codes_answer_as_their_values(make: Any, declared: Callable[..., Path]) -> None:
-    answers = [
-        make.answer(load(make, declared(), keep_nvfp4=keep), make.prompt_of(20), max_tokens=10).tokens
-        for keep in (False, True)
-    ]
+@pytest.mark.parametrize("form", ("nvfp4", "nvfp4-both"))
+def test_kept_codes_answer_as_their_values(make: Any, declared: Callable[..., Path], form: str) -> None:
+    engines = [load(make, declared(form), keep_nvfp4=keep) for keep in (False, True)]
+    answers = [make.answer(engine, make.prompt_of(20), max_tokens=10).tokens for engine in engines]
     assert answers[0] == answers[1]
+    drafter = engines[1].decoder.drafter
+    four_bits = [isinstance(linear.weight, Nvfp4Weight) for linear in (drafter.fc, drafter.layers[0].attention.out)]
+    assert four_bits == [form == "nvfp4-both"] * 2
 
 
 def test_the_checksum_sees_every_place_and_does_not_depend_on_the_stride(monkeypatch: pytest.MonkeyPatch) -> None:
