@@ -10,11 +10,12 @@ from pathlib import Path
 from kernels.command_line import Parser
 from kernels.errors import KernelError
 from kernels.native import toolkit
-from kernels.native.building import ROOT, BuildError, ensure, verify
+from kernels.native.building import ROOT, BuildError, ensure, inspect, is_built, verify
 from kernels.native.specification import BuildSpec
 from kernels.operators import OPERATORS
 
 SKIPPED = "skipped: no compiler for it here"
+UNBUILT = "skipped: not built here"
 
 
 @cache
@@ -44,11 +45,16 @@ def work_list(names: list[str], arch: str | None) -> list[tuple[BuildSpec, str]]
 
 
 def outcome(spec: BuildSpec, arch: str, options: argparse.Namespace) -> str:
-    """What became of one library, in words. Only what nobody named may be skipped for want of a compiler."""
+    """What became of one library, in words. Only what nobody named may be skipped, for want of a compiler or a build.
+
+    Without a compiler a library that lies there is still held against its manifest and the sources.
+    """
     named = options.arch or f"{spec.operator}/{spec.schedule}" in options.names
     try:
+        if not named and options.verify and not is_built(spec, arch, options.root):
+            return UNBUILT
         if not named and toolkit.toolkit_for(spec.language, arch) is None:
-            return SKIPPED
+            return (options.verify and inspect(spec, arch, options.root)) or SKIPPED
         return verify(spec, arch, options.root) if options.verify else ensure(spec, arch, options.root)
     except KernelError as error:
         return str(error)
@@ -66,11 +72,14 @@ def main(arguments: list[str] | None = None) -> int:
         work = work_list(options.names, options.arch)
     except BuildError as error:
         sys.exit(str(error))
+    states = []
     for spec, arch in work:
-        state = outcome(spec, arch, options)
-        sound = state in ("built", "current", "reproduced", SKIPPED)
+        states.append(state := outcome(spec, arch, options))
+        sound = state in ("built", "current", "reproduced", SKIPPED, UNBUILT)
         failed |= not sound
         print(f"{spec.name:32} {arch:10} {state}", file=sys.stdout if sound else sys.stderr)
+    if set(states) == {UNBUILT}:
+        sys.exit(f"nothing is built under {options.root}, so nothing was verified; python -m kernels.build builds it")
     return int(failed)
 
 

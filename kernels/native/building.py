@@ -131,14 +131,29 @@ def ensure(spec: BuildSpec, arch: str, root: Path = ROOT) -> str:
         return "built"
 
 
+def is_built(spec: BuildSpec, arch: str, root: Path = ROOT) -> bool:
+    return read_manifest(spec, arch, root) is not None and library_path(spec, arch, root).is_file()
+
+
+def inspect(spec: BuildSpec, arch: str, root: Path = ROOT) -> str | None:
+    """What is wrong with a library as it lies there, which no compiler is needed to see; None where nothing is."""
+    again = f"python -m kernels.build {spec.operator}/{spec.schedule}"
+    manifest, path = read_manifest(spec, arch, root), library_path(spec, arch, root)
+    if manifest is None or not path.is_file():
+        return f"missing: build it first, with {again}"
+    if sha256_file(path) != manifest.get("library_sha256"):
+        return "altered after it was built"
+    if manifest.get("build_sha256") != spec.sha256():
+        return f"stale: {path} was built from other sources or flags; build it again, with {again}"
+    return None
+
+
 def verify(spec: BuildSpec, arch: str, root: Path = ROOT) -> str:
     """Build again elsewhere and compare hashes: 'reproduced', or what is wrong."""
     with locked(spec, arch, root):
-        manifest = read_manifest(spec, arch, root)
-        if manifest is None or not library_path(spec, arch, root).is_file():
-            return f"missing: build it first, with python -m kernels.build {spec.operator}/{spec.schedule}"
-        if sha256_file(library_path(spec, arch, root)) != manifest.get("library_sha256"):
-            return "altered after it was built"
+        wrong, manifest = inspect(spec, arch, root), read_manifest(spec, arch, root)
+    if wrong is not None or manifest is None:
+        return wrong or "missing"
     with tempfile.TemporaryDirectory(prefix="kernels-verify-") as name:
         again = compile_into(spec, arch, Path(name))
     return "reproduced" if again["library_sha256"] == manifest["library_sha256"] else "differs when built again"

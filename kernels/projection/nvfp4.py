@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 GROUP = 16
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 E2M1_MAX, E4M3_MAX = 6.0, 448.0
+FLOAT32_MAX = 3.4028234663852886e38
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +134,8 @@ def quantise(w: torch.Tensor) -> Nvfp4Weight:
     """The nearest NVFP4 weight to a finite `w` [N, K]: the largest magnitude maps to 6 * 448, each group's to 6."""
     groups = w.float().unflatten(1, (-1, GROUP))
     largest = float(groups.abs().max())
-    global_scale = E2M1_MAX * E4M3_MAX / largest if largest else 1.0
+    # A checkpoint stores it in FP32: below 1e-35 the largest group maps to less than 6 * 448.
+    global_scale = min(E2M1_MAX * E4M3_MAX / largest, FLOAT32_MAX) if largest else 1.0
     scaled = groups * global_scale
     e4m3 = _e4m3_dtype()
     scales = (scaled.abs().amax(-1) / E2M1_MAX).clamp(max=E4M3_MAX).to(e4m3)

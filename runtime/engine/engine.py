@@ -77,6 +77,7 @@ class Engine:
         self.routes, self.group = decoder.operators.routes, group
         self.block_size = decoder.drafter.config.block_size if decoder.drafter else 1
         self.made_weights: dict[str, Any] | None = None
+        self._answering = False
 
     @property
     def device(self) -> torch.device:
@@ -154,7 +155,10 @@ class Engine:
         return [*self.routes.counters(), *self.decoder.vocabulary.counters()]
 
     def generate(self, request: GenerateRequest) -> Iterator[Prefill | RoundRecord | Finish]:
-        """Events of one request. Raises RuntimeFault; the engine stays usable."""
+        """Events of one request. Raises RuntimeFault; the engine stays usable.
+
+        Requests share the caches, so one iterator at a time is open: a second raises RequestError where it begins.
+        """
         config = self.decoder.target.config
         if request.speculation != "none" and self.decoder.drafter is None:
             raise RequestError("the checkpoint has no drafter/ folder; ask for speculation 'none'")
@@ -162,7 +166,10 @@ class Engine:
         return self._events(generation, request)
 
     def _events(self, generation: Generation, request: GenerateRequest) -> Iterator[Prefill | RoundRecord | Finish]:
+        if self._answering:
+            raise RequestError("the engine answers another request; exhaust or close its iterator first")
         state = self.decoder.memory.pool.acquire()
+        self._answering = True
         try:
             yield self.decoder.prefill(generation, state)
             while generation.finish is None:
@@ -172,6 +179,7 @@ class Engine:
                 yield self.decoder.round(generation, state, generation.rows(self.block_size))
             yield Finish(generation.finish)
         finally:
+            self._answering = False
             self.decoder.memory.pool.release(state)
 
 

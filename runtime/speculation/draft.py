@@ -51,7 +51,8 @@ def walk(scores: Tensor, candidates: Tensor, draws: Draws) -> Proposal:
         choice = scores.argmax(-1)
         law = torch.zeros_like(scores, dtype=torch.float64).scatter_(-1, choice[..., None], 1.0)
     else:
-        law = torch.softmax(scores.double() / draws.temperature, -1)
+        distance = scores.double() - scores.double().amax(-1, keepdim=True)
+        law = torch.softmax(distance / draws.temperature, -1)  # divided last: a temperature near 0 overflows values
         position = (draws.start + 1 + torch.arange(rows, device=scores.device))[:, None]
         choice = (law / noise.exponential(noise.DRAFT, draws.seed, position, candidates)[:, None, :]).argmax(-1)
     place, places = choice.new_zeros(1), []

@@ -68,7 +68,7 @@ def _distribution(values: Tensor, ids: Tensor, params: SamplingParams, complete:
         first = ids[..., :1]
         return Distribution(first, torch.ones_like(first, dtype=torch.float64), values.new_zeros((), dtype=torch.bool))
     keep, tie = _top_k(values, params.top_k, complete)
-    weight = _weights(values.double() / params.temperature)
+    weight = _weights(values.double(), params.temperature)
     # Both cuts look at weights relative to the row's largest, so their order does not matter.
     weight = weight * (keep & (weight >= params.min_p))
     p = weight / weight.sum(-1, keepdim=True)
@@ -94,7 +94,10 @@ def _top_k(values: Tensor, k: int, complete: bool) -> tuple[Tensor, Tensor]:
     return values >= kth, none if complete else (values[..., -1:] == kth).any()
 
 
-def _weights(scaled: Tensor) -> Tensor:
-    """exp(x - max) per row, with infinities: the largest value has weight 1 even where it is +inf."""
-    top = scaled[..., :1]
-    return (scaled - top).masked_fill(scaled == top, 0.0).exp()
+def _weights(values: Tensor, temperature: float) -> Tensor:
+    """exp((x - max) / T) per sorted row, with infinities: the largest value has weight 1 even where it is +inf.
+
+    Divided last: by a temperature near 0 the values alone would overflow, and all be the largest.
+    """
+    top = values[..., :1]
+    return ((values - top).masked_fill(values == top, 0.0) / temperature).exp()

@@ -87,6 +87,31 @@ def test_anything_that_goes_in_changes_the_identity(csrc, change):
     assert changed.sha256() != before
 
 
+def test_verification_names_a_stale_library(csrc, tmp_path):
+    building.ensure(spec("stale"), ARCH, tmp_path)
+    (csrc / "include" / "answer.h").write_text("#define ANSWER 8\n")
+    said = building.verify(spec("stale"), ARCH, tmp_path)
+    assert said.startswith("stale: ") and "toy_stale.so" in said and said.endswith("kernels.build toy/stale")
+
+
+def test_without_a_compiler_what_lies_there_is_verified_and_the_rest_skipped(csrc, tmp_path, monkeypatch, capsys):
+    built, never = spec("kept"), spec("never")
+    monkeypatch.setattr(build, "specs", lambda: (replace(built, archs=(ARCH,)), replace(never, archs=(ARCH,))))
+    with pytest.raises(SystemExit, match="nothing was verified"):
+        build.main(["--verify", "--root", str(tmp_path)])
+    capsys.readouterr()
+    building.ensure(built, ARCH, tmp_path)
+    assert build.main(["--verify", "--root", str(tmp_path)]) == 0
+    assert [line.split(maxsplit=2)[2] for line in capsys.readouterr().out.splitlines()] == ["reproduced", build.UNBUILT]
+    monkeypatch.setattr(toolkit, "toolkit_for", lambda language, arch: None)
+    assert build.main(["--verify", "--root", str(tmp_path)]) == 0
+    assert build.SKIPPED in capsys.readouterr().out
+    assert build.main(["--verify", "--root", str(tmp_path), "toy/never"]) == 1
+    path = building.library_path(built, ARCH, tmp_path)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert build.main(["--verify", "--root", str(tmp_path)]) == 1 and "altered" in capsys.readouterr().err
+
+
 def test_a_current_library_is_left_alone_and_a_changed_one_rebuilt(csrc, tmp_path):
     building.ensure(spec("again"), ARCH, tmp_path)
     assert building.ensure(spec("again"), ARCH, tmp_path) == "current"

@@ -11,6 +11,18 @@ from kernels.projection.nvfp4 import MAGNITUDES, Nvfp4Weight, decode, nearest_co
 E4M3 = torch.float8_e4m3fn
 
 
+@pytest.mark.parametrize("exponent", [-20, -34, -35, -36, -37, -38, -39, -40])
+def test_the_quantiser_keeps_weights_down_to_subnormal_ones(exponent):
+    """Against FP64: half the widest step of E2M1 and the rounding of a group's scale."""
+    w = (torch.randn(4, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 10.0**exponent).float()
+    weight = quantise(w)
+    assert 0 < weight.global_scale <= torch.finfo(torch.float32).max
+    codes = torch.tensor([*MAGNITUDES, *(-m for m in MAGNITUDES)], dtype=torch.float64)[unpack(weight.packed).long()]
+    values = codes * weight.scales.double().repeat_interleave(16, 1) / weight.global_scale
+    top = w.double().unflatten(1, (-1, 16)).abs().amax(-1).repeat_interleave(16, 1)
+    assert ((values - w.double()).abs() <= top / 5).all() and (values != 0).any(1).all()
+
+
 def every_product() -> tuple[torch.Tensor, torch.Tensor]:
     """Packed codes [256, 8] and FP32 scales [256, 1]: all 16 codes against all 256 bytes of E4M3."""
     codes = torch.arange(16, dtype=torch.uint8).expand(256, 16)

@@ -223,12 +223,27 @@ def test_closing_the_iterator_gives_the_slots_back(make: Any) -> None:
         events = engine.generate(GenerateRequest(make.prompt_of(9), eos_ids=()))
         next(events), next(events)
         with pytest.raises(CapacityError, match="one request runs at a time"):
-            for _ in range(3):
-                list(zip(engine.generate(GenerateRequest(make.prompt_of(9))), range(1), strict=False))
-                held = engine.decoder.memory.pool.acquire()
+            held = engine.decoder.memory.pool.acquire()
+            engine.decoder.memory.pool.acquire()
         engine.decoder.memory.pool.release(held)
         events.close()
     assert make.answer(engine, make.prompt_of(9), max_tokens=4).tokens
+
+
+@pytest.mark.parametrize("speculation", ("none", "dflash"))
+def test_two_open_requests_would_share_the_caches(make: Any, speculation: str) -> None:
+    engine = make.engine()
+    wanted = make.answer(engine, make.prompt_of(12), max_tokens=9, speculation=speculation).tokens
+    first, second = (
+        engine.generate(GenerateRequest(make.prompt_of(12, seed), max_tokens=9, eos_ids=(), speculation=speculation))
+        for seed in (0, 1)
+    )
+    tokens = list(next(first).token_ids)
+    with pytest.raises(RequestError, match="answers another request"):
+        next(second)
+    tokens += [token for event in first if not isinstance(event, Finish) for token in event.token_ids]
+    assert tokens == wanted, "the refused one left no trace"
+    assert make.answer(engine, make.prompt_of(12), max_tokens=9, speculation=speculation).tokens == wanted
 
 
 def test_cancelling_ends_between_rounds(make: Any) -> None:

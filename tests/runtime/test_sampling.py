@@ -13,6 +13,7 @@ from kernels.routes import Routes
 from runtime.engine.vocabulary import Vocabulary
 from runtime.errors import RequestError, SamplingError
 from runtime.operators import Operators
+from runtime.speculation.draft import Draws, walk
 from runtime.speculation.sampling import Distribution, SamplingParams, distribution, shortlisted
 
 
@@ -80,6 +81,15 @@ def test_ties_and_infinities(values: list[float], k: int, top_p: float, min_p: f
         return
     assert not bool(broken(torch.from_numpy(row)[None]))
     assert agrees(law_of(distribution(torch.from_numpy(row)[None], params)), reference(row, params))
+
+
+@pytest.mark.parametrize("temperature", (5e-324, 1e-310, 1e-301, 1e-300, 1e-200))
+def test_a_temperature_near_zero_is_nearly_greedy_and_never_flat(temperature: float) -> None:
+    logits, params = torch.tensor([[3.0, -2.0, 7.0, 7.0, 6.999]]), SamplingParams(temperature=temperature)
+    assert law_of(distribution(logits, params)) == {2: 0.5, 3: 0.5}
+    scores, candidates = logits[:, None].expand(1, 5, 5), torch.arange(5)[None]
+    drawn = Draws.of(params, torch.tensor([1]), torch.tensor([4]))
+    assert walk(scores, candidates, drawn).q[0, 0].tolist() == [0.0, 0.0, 0.5, 0.5, 0.0]
 
 
 def test_a_tie_at_the_kth_place_is_kept_whole() -> None:
