@@ -49,10 +49,14 @@ def sha256_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def fingerprint(plan: CampaignPlan, build: Build, host: Host) -> dict[str, str]:
-    """Flat and ordered by name; every value is text."""
+def fingerprint(plan: CampaignPlan, build: Build, host: Host, files: Mapping[str, str]) -> dict[str, str]:
+    """Flat and ordered by name; every value is text.
+
+    `files` are those of the server by content, `server.file.NAME` -> SHA-256; the words of `plan` then name no paths.
+    """
     parts: dict[str, Any] = {
         **asdict(build),
+        **files,
         **{f"host.{name}": value for name, value in asdict(host).items()},
         **{f"sampling.{name}": value for name, value in asdict(plan.sampling).items()},
         "methodology_version": METHODOLOGY_VERSION,

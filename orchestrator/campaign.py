@@ -32,6 +32,7 @@ from campaigns.records import Campaign, CampaignStatus, Failure, Reason, Startup
 from orchestrator import detaching, terminal
 from orchestrator.journal import Journal
 from orchestrator.life import Desk, Life
+from orchestrator.preparation import commanded
 from orchestrator.preparation.pinning import pin_prompts
 from orchestrator.preparation.prepare import Prepared, prepare_again
 from orchestrator.progress import ANSWER, Output, View
@@ -232,6 +233,7 @@ def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Ite
     attempt = desk.store.recorded(campaign_id).next_startup_attempt(startup)
     workdir = folder / f"startup-{startup}-{attempt}"
     workdir.mkdir(parents=True, exist_ok=True)
+    _require_same_files(desk)
     with StartupHandle.lease(cluster, desk.plan, campaign_id, startup, attempt, workdir, desk.view.say) as handle:
         end = StartupEnd(StartupStatus.INTERRUPTED, _now(), Reason.INTERRUPTED)
         try:
@@ -246,6 +248,18 @@ def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Ite
         finally:
             desk.store.startup_end(campaign_id, startup, attempt, _joined(end, handle.stop()))
     return _brief(end.message)
+
+
+def _require_same_files(desk: Desk) -> None:
+    """A campaign is one server: a script that was edited meanwhile would make its later lives another's."""
+    now = commanded.named(commanded.files_of(desk.plan))
+    changed = [name for name, sha256 in now.items() if desk.prepared.fingerprint.get(name) != sha256]
+    if changed:
+        names = ", ".join(name.removeprefix("server.file.") for name in changed)
+        raise IdentityMismatch(
+            f"{names} changed since the campaign began, and the servers to come would be others than those before: "
+            "bring back what it was and resume, or start a new campaign"
+        )
 
 
 def _brief(message: str) -> str:

@@ -11,22 +11,22 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from campaigns.corpora import choice
 from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.fixtures import curve_fixtures
 from campaigns.hashes import token_sha256
-from campaigns.plan import CampaignPlan, Fixture, StartupMode
+from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan, StartupMode
 from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_json, fingerprint, sha256_text
 from campaigns.records import Campaign
 from orchestrator.hosts.claim import asked_for
 from orchestrator.hosts.devices import CpuInventory, open_inventory
 from orchestrator.places import ROOT
-from orchestrator.preparation import identity, schedules
+from orchestrator.preparation import commanded, identity, schedules
 from orchestrator.preparation.installed import check_installed
 from orchestrator.preparation.prompts import Checkpoint, budget
 from orchestrator.servers.adapters import open_adapter
@@ -35,6 +35,8 @@ from orchestrator.servers.adapters.control import check_listening
 from orchestrator.servers.adapters.dflash2 import flag_value
 from orchestrator.servers.keys import headers_of
 from orchestrator.settings.config import Config, Prompts, ServerConfig, build_plan, curve_of, fixtures_of, typed
+
+Started = TypeVar("Started", Arm, ServerPlan)
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def prepare(config: Config, raw: Any, files: Mapping[str, str] | None = None, *,
         plan=plan,
         # Not canonical: the order of a message's keys reaches the wire.
         config_json=json.dumps(raw, ensure_ascii=False),
-        fingerprint=fingerprint(plan, hashes, _host(plan)),
+        fingerprint=_fingerprint(plan, hashes),
         provenance={
             "git": identity.git_state(),
             "versions": identity.versions(),
@@ -199,6 +201,22 @@ def _build(plan: CampaignPlan, model: Path | None) -> Build:
         corpus_sha256=plan.corpus,
         prompts_sha256=sha256_text(canonical_json([asdict(fixture) for fixture in plan.fixtures])),
     )
+
+
+def _fingerprint(plan: CampaignPlan, hashes: Build) -> dict[str, str]:
+    files = commanded.files_of(plan)
+    control, candidate = (_placeless(arm, files) for arm in (plan.control, plan.candidate))
+    server = _placeless(plan.server, files)
+    server = replace(server, command=tuple(commanded.without_paths(word, files) for word in server.command))
+    shown = replace(plan, control=control, candidate=candidate, server=server)
+    return fingerprint(shown, hashes, _host(plan), commanded.named(files))
+
+
+def _placeless(started: Started, files: Mapping[Path, str]) -> Started:
+    """An arm or a server whose words name files and not where they lie."""
+    args = tuple(commanded.without_paths(word, files) for word in started.args)
+    env = tuple((name, commanded.without_paths(value, files)) for name, value in started.env)
+    return replace(started, args=args, env=env)
 
 
 def _host(plan: CampaignPlan) -> Host:
