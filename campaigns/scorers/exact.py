@@ -11,7 +11,8 @@ from typing import Any
 # Relative, where one side is a decimal: six digits of a number that no decimal can write are an answer, three are not;
 # a number that a decimal can write is that decimal, but for the noise of a calculation in doubles.
 TOLERANCE, NOISE = 1e-6, 1e-9
-_DIGITS = 30  # for irrational numbers whose difference nobody can simplify, relative as well
+# Irrational numbers whose difference nobody simplifies: computed to so many digits, it is zero below half of them.
+_DIGITS = 120
 
 
 def differ(wanted: Any, given: Any) -> bool:
@@ -24,7 +25,19 @@ def differ(wanted: Any, given: Any) -> bool:
         if getattr(wanted, "is_FiniteSet", False) or getattr(given, "is_FiniteSet", False):
             return any(all(differ(one, other) for other in right) for one in left)
         return any(map(differ, left, right))
-    return are_numbers(wanted, given) and not same_number(wanted, given)
+    if are_numbers(wanted, given):
+        return not same_number(wanted, given)
+    return _constant_apart(wanted, given)
+
+
+def _constant_apart(wanted: Any, given: Any) -> bool:
+    """Whether two exact expressions in variables differ by a number, however small."""
+    from sympy import Expr, Float
+
+    if not (isinstance(wanted, Expr) and isinstance(given, Expr)) or wanted.has(Float) or given.has(Float):
+        return False
+    apart = (_evaluated(wanted) - _evaluated(given)).expand()
+    return bool(apart.is_Rational and apart != 0)
 
 
 def are_numbers(*values: Any) -> bool:

@@ -7,6 +7,7 @@ and `18 or more` are not 18.
 from __future__ import annotations
 
 import re
+from string import ascii_lowercase
 
 SPACE = r"(?:\\[,;:! ]|~|\s)"
 _NO_SPACE = re.compile(r"(,?)\\!\s*")
@@ -31,18 +32,30 @@ _CURRENCY_AHEAD = re.compile(rf"(?:^|(?<=[=(,\-+\s])){SPACE}*{_CURRENCY}{SPACE}*
 _NO_UNITS = (
     "hundreds? thousands? millions? billions? trillions? dozens? halves half thirds? quarters? fifths? pairs? squared "
     "cubed or and not nor than more less fewer most least over under above below plus minus times divided by to mod "
-    "modulo base factorial pi tau inf infinity exp log ln lg sin cos tan cot sec csc arcsin arccos arctan sqrt max min "
-    "gcd lcm if is are was equals undefined none impossible"
+    "modulo base factorial pi tau inf infinity max gcd lcm if is are was equals undefined none impossible "
+    "(?:arc)?(?:sin|cos|tan|cot|csc|log|ln|lg|exp|sqrt)[a-rt-z]?"
 ).replace(" ", "|")
-_LETTERS = "mgshLlKNJWVACF"  # units of one letter, where a space or a text face sets them apart from a variable
+# a product of variables: `xy` and `abc` are no words
+_RUNS = "|".join(ascii_lowercase[n : n + size] for size in (3, 4, 5) for n in range(27 - size))
+_SHORT = (
+    "cm mm km nm kg mg ml mL cl dl dL lb lbs oz ft in yd mi hr hrs min mins sec secs ms mph kph kmh Hz kHz MHz GHz "
+    "kW MW kJ Pa kPa cc gal qt cu sq am pm AM PM of th kB MB GB TB USD EUR GBP"
+).replace(" ", "|")
+_LETTERS = "mgshLlKNJWVACF"  # units of one letter, where a space sets them apart from a variable
+_MARK = "\ue000"  # (private use) in front of a word that a text face told from variables
 _POWER = rf"(?:{SPACE}*(?:\^{SPACE}*\{{?[23]\}}?|[²³]))?"
-_WORD = rf"(?!(?:{_NO_UNITS})(?![a-zA-Z]))(?:o'clock|[a-zA-Z]{{2,}}|(?<![\d}}])[{_LETTERS}](?![a-zA-Z]))[.]?{_POWER}"
-_LATER_WORD = rf"(?:{_WORD}|(?:squared|cubed)(?![a-zA-Z]))"
+_LONG = rf"(?!(?:{_RUNS})(?![a-zA-Z]))(?=[b-df-hj-np-tv-xzB-DF-HJ-NP-TV-XZ]*[aeiouyAEIOUY])[a-zA-Z]"
+_WORD = (
+    rf"(?!{_MARK}?(?:{_NO_UNITS})(?![a-zA-Z]))(?:o'clock|{_MARK}[a-zA-Z]+|(?:{_SHORT})(?![a-zA-Z])|(?<=1)st|(?<=2)nd|(?<=3)rd"
+    rf"|{_LONG}{{4,}}|(?<![\d}}]){_LONG}{{3}}(?![a-zA-Z])|(?<![\d}}])[{_LETTERS}](?![a-zA-Z]))[.]?{_POWER}"
+)
+_LATER_WORD = rf"(?:{_WORD}|(?!(?:{_NO_UNITS})(?![a-zA-Z]))[a-zA-Z]{{2,}}|(?:squared|cubed)(?![a-zA-Z]))"
 _JOINT = rf"(?:{SPACE}*(?:[/*·-]|\\cdot(?![a-zA-Z])){SPACE}*|{SPACE}+)"
 _SIGN = rf"(?:\\?%|°{SPACE}*[CF]?|\^?\{{?\\(?:circ|degree)\}}?{SPACE}*[CF]?(?![a-zA-Z])|{_CURRENCY})"
 _PHRASE = rf"(?:{_SIGN}|{_WORD}|\((?:{_WORD})\))(?:{_JOINT}(?:{_LATER_WORD}|{_SIGN}|\((?:{_WORD})\)))*"
 _END = r"\.?\s*(?=$|[,;]|(?:and|or)(?![a-zA-Z]))"  # of the whole, or of one of several values
 _UNIT = re.compile(rf"(?:(?<=[\d}})!.]){SPACE}*|(?:(?<=\\pi)|(?<=\di)){SPACE}+)(?:{_PHRASE}){_END}")
+_MEANS_SOMETHING = re.compile(rf"[\d:{{\\]|(?<![a-zA-Z])(?:{_NO_UNITS}|about|approximately|around|roughly)(?![a-zA-Z])")
 _THOUSANDS = re.compile(rf"(?<![\d.,])\d{{1,3}}(?:{SPACE}+\d{{3}})+(?!\d|\s*/)")
 _MIXED = re.compile(rf"(?<![\d./^_{{])(\d+){SPACE}+(\d+)\s*/\s*(\d+)(?![\d.])")
 _EXPONENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([-+]?\d+)(?!\w)")
@@ -68,8 +81,11 @@ def flat(text: str) -> str:
 
 
 def _as_words(match: re.Match[str]) -> str:
-    """A text that is a unit or holds the number; spaces keep it from being read as variables."""
-    return " " + _WORD_SPACE.sub(" ", match[1]) + " " if match[1].strip() else " "
+    """Marked where it can only be a unit; what holds the number, a label or a word with a meaning is plain words."""
+    words = _WORD_SPACE.sub(" ", match[1])
+    if not _MEANS_SOMETHING.search(words):
+        words = re.sub(r"[a-zA-Z]+", rf"{_MARK}\g<0>", words)
+    return f" {words} "
 
 
 def numbers(text: str) -> str:
@@ -99,4 +115,4 @@ def _scaled(digits: str, power: int) -> str:
 
 def without_units(text: str) -> str:
     """Without the currency in front of a number and the units behind one; the last side of an equation has them."""
-    return _UNIT.sub("", _CURRENCY_AHEAD.sub("", text))
+    return _UNIT.sub("", _CURRENCY_AHEAD.sub("", text)).replace(_MARK, "")
