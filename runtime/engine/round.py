@@ -1,12 +1,15 @@
-"""One round: draft, verify, accept, commit, inject. And the prefill that comes before the first.
+"""One round: draft, verify, accept, commit. And the prefill that comes before the first.
 
-The decoder owns no request; it is handed one. The host waits for the device once per round, to read what was
-accepted. Knows no HTTP, no text, no stopping rule.
+The decoder owns no request; it is handed one. What a round leaves for the next (the last token and its position, the
+selector, the draft window) follows on the device from its verdict; the host reads the verdict meanwhile and waits for
+nothing else. Knows no HTTP, no text, no stopping rule.
 """
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,7 +17,8 @@ from torch import Tensor
 from kernels.selection import Candidates
 from runtime.engine.clock import PhaseClock
 from runtime.engine.graphs import Graphs
-from runtime.engine.sequence import Generation, Prefill, RoundRecord, TokenGate
+from runtime.engine.outcome import Landing, Outcome, holds, pack
+from runtime.engine.sequence import Bonus, Generation, Prefill, RoundRecord, TokenGate
 from runtime.engine.vocabulary import Vocabulary
 from runtime.memory.cache import DraftCache
 from runtime.memory.state import RequestState
@@ -25,20 +29,32 @@ from runtime.operators import Operators
 from runtime.speculation import draft, lookup
 from runtime.speculation.acceptance import Proposal, accept
 from runtime.speculation.logprobs import TokenLogprobs, token_logprobs
-from runtime.speculation.sampling import Distribution, SamplingParams, bad_logits, distribution, shortlisted
+from runtime.speculation.sampling import Distribution, SamplingParams, distribution, shortlisted
 
 Context = list[tuple[Tensor, Tensor]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Verified:
     """Logits [R, V] FP32 (a rank's part of them), aux states [R, n * H] and positions [R] of verified rows; their
-    context if computed early."""
+    context [layers, 2, R, Hkv, D] if computed early."""
 
     logits: Tensor
     aux: Tensor | None
     positions: Tensor
-    context: Context | None
+    context: Tensor | None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict that the host has not read: `packed` as in `runtime.engine.outcome`, and what it was made of."""
+
+    packed: Tensor
+    params: SamplingParams
+    logits: Tensor
+    proposal: Proposal
+    bonus: Tensor
 
 
 @dataclass
@@ -54,6 +70,10 @@ class Decoder:
     prefill_chunk: int
     graphs: Graphs
     context_pipeline: bool = True
+    landing: Landing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.landing = Landing(self.device)
 
     @property
     def device(self) -> torch.device:
@@ -74,16 +94,16 @@ class Decoder:
                 self.inject(self.context(output.aux, _positions(ids, start, len(chunk))), start, len(chunk))
         state.select(1)
         logits = self.target.head(output.hidden[-1:])
-        _, tokens = self.accept(generation, logits, None)
-        said = self.logprobs(generation, logits, None, tokens)
-        emitted = generation.emit(tokens)
+        outcome, _ = self._read(self.accept(generation, logits, None), lambda judged: None)
+        said = self.logprobs(generation, logits, None, outcome.tokens)
+        emitted = generation.emit(outcome.tokens)
         ended = time.perf_counter_ns()
         return Prefill(emitted, len(ids), ended - began, ended, logprobs=said)
 
     @torch.inference_mode()
     def round(self, generation: Generation, state: RequestState, rows: int) -> RoundRecord:
         """Verify `rows` rows: the bonus token and `rows - 1` drafts. One row is a q1 step, which drafts nothing."""
-        clock, hits, start = PhaseClock(self.device), _hits(self.operators), generation.bonus_position
+        clock, hits = PhaseClock(self.device), _hits(self.operators)
         proposal = self.propose(generation, rows - 1) if rows > 1 else None
         if proposal is not None and generation.gate is not None:
             proposal = _gated(proposal, generation.gate)
@@ -91,20 +111,18 @@ class Decoder:
         clock.mark()
         verified = self.verify(generation, state, proposal)
         clock.mark()
-        accepted, tokens = self.accept(generation, verified.logits, proposal)
-        said = self.logprobs(generation, verified.logits, proposal, tokens)
+        judged = self.accept(generation, verified.logits, proposal)
         clock.mark()
-        state.select(accepted + 1)
-        if generation.drafts:
-            context = verified.context or self.context(verified.aux, verified.positions)
-            self.inject(context, start, accepted + 1)
-        emitted = generation.emit(tokens)
-        clock.mark()
+        context = self._context_of(generation, verified)
+        outcome, bonus = self.commit(generation, state, judged, context, clock.launched)
+        said = self.logprobs(generation, verified.logits, proposal, outcome.tokens)
+        emitted = generation.emit(outcome.tokens)
+        generation.follow(bonus)
         return RoundRecord(
             kind="spec" if rows > 1 else "q1",
             rows=rows,
             drafted=rows - 1,
-            accepted=accepted,
+            accepted=outcome.accepted,
             token_ids=emitted,
             routes=_routes(hits, _hits(self.operators)),
             logprobs=said[: len(emitted)],
@@ -113,52 +131,76 @@ class Decoder:
 
     def propose(self, generation: Generation, drafts: int) -> Proposal:
         """`drafts` tokens behind the bonus, each with the law it was drawn from."""
-        bonus = generation.bonus(self.device)
-        draws = draft.Draws.of(generation.sampling, bonus.seed, bonus.position)
-        piece = partial(self._draft, drafts, draws.greedy)
-        inputs = (bonus.token, draws.seed, draws.start, draws.temperature)
-        proposal = self.graphs.run(("draft", draws.greedy, drafts), piece, *inputs)
+        greedy = generation.sampling.greedy
+        inputs = generation.bonus(self.device), generation.temperature(self.device)
+        proposal = self.graphs.run(("draft", greedy, drafts), partial(self._draft, drafts, greedy), *inputs)
         if generation.speculation == "lookup":
             return lookup.augment(proposal, generation.tokens)
         return proposal
 
     def verify(self, generation: Generation, state: RequestState, proposal: Proposal | None) -> Verified:
         """The target over the bonus token and the drafts; writes K/V and one state per row."""
-        bonus = generation.bonus(self.device)
-        ids = bonus.token if proposal is None else torch.cat((bonus.token, proposal.tokens[0]))
+        drafts = () if proposal is None else (proposal.tokens[0],)
         early = generation.drafts and self.context_pipeline
         piece = partial(self._verify, state, early)
-        return self.graphs.run(("verify", state.line, early), piece, ids, bonus.position)
+        return self.graphs.run(("verify", state.line, early), piece, generation.bonus(self.device), *drafts)
 
-    def _draft(
-        self, drafts: int, greedy: bool, anchor: Tensor, seed: Tensor, start: Tensor, temperature: Tensor
-    ) -> Proposal:
+    def accept(self, generation: Generation, logits: Tensor, proposal: Proposal | None) -> Judged:
+        """Begin to judge the drafts, and the token that follows them, by `logits` [R, V]."""
+        if generation.gate is not None:
+            logits = self.vocabulary.masked(logits, _allowed(generation.gate, proposal))
+        params, bonus = generation.sampling, generation.bonus(self.device)
+        proposal = proposal or _nothing(bonus)
+        inputs = (logits, proposal.tokens, proposal.ids, proposal.q, bonus)
+        packed = self.graphs.run(("sample", replace(params, seed=0)), partial(self._sample, params), *inputs)
+        self.vocabulary.gathered += int(not self._shortlists(params))
+        return Judged(packed, params, logits, proposal, bonus)
+
+    def commit(
+        self,
+        generation: Generation,
+        state: RequestState,
+        judged: Judged,
+        context: Tensor | None,
+        launched: Callable[[], None],
+    ) -> tuple[Outcome, Tensor]:
+        """Store what follows from the verdict and read it meanwhile; with it the next bonus, on the device."""
+        piece, rest = partial(self._commit, state), () if context is None else (context,)
+
+        def follow(judged: Judged) -> Tensor:
+            bonus = self.graphs.run(("commit", state.line), piece, judged.packed, judged.bonus, *rest)
+            launched()
+            return bonus
+
+        start = generation.bonus_position
+        outcome, bonus = self._read(judged, follow)
+        state.selector = outcome.accepted + 1  # as the device has it already
+        if generation.drafts:
+            self.draft_cache.follow(start, outcome.accepted + 1)
+        return outcome, bonus
+
+    def _read(self, judged: Judged, follow: Callable[[Judged], T]) -> tuple[Outcome, T]:
+        """The verdict, and what was launched behind it; both from the whole vocabulary where a tie was cut."""
+        self.landing.send(judged.packed)
+        followed = follow(judged)
+        outcome = self.landing.read()
+        return self._read(self._judge_whole(judged), follow) if outcome.cut_tie else (outcome, followed)
+
+    def _draft(self, drafts: int, greedy: bool, bonus: Tensor, temperature: Tensor) -> Proposal:
+        anchor, start, seed = Bonus.of(bonus)
         context = self.draft_cache.whole() if self.graphs.enabled else self.draft_cache.visible()
         hidden = self.drafter.block(anchor, start, drafts + 1, context)
         unary, candidates = self.select(self.drafter.unary(hidden), self.drafter.config.selector_top_k)
         scores = draft.lattice(self.drafter, hidden, unary, candidates, anchor)
         return draft.walk(scores, candidates, draft.Draws(seed, start, temperature, greedy))
 
-    def _verify(self, state: RequestState, early: bool, ids: Tensor, start: Tensor) -> Verified:
+    def _verify(self, state: RequestState, early: bool, bonus: Tensor, *drafts: Tensor) -> Verified:
+        token, start, _ = Bonus.of(bonus)
+        ids = torch.cat((token, *drafts))
         positions = start + torch.arange(len(ids), device=self.device)
         output = self.target.verify(ids, VerifyStep(self.target.rotary, positions, self.memory, state))
-        context = self.context(output.aux, positions) if early else None
+        context = _stacked(self.context(output.aux, positions)) if early else None
         return Verified(self.target.head(output.hidden), output.aux, positions, context)
-
-    def accept(self, generation: Generation, logits: Tensor, proposal: Proposal | None) -> tuple[int, list[int]]:
-        """How many drafts the target accepts, and the tokens that follow from `logits` [R, V]: those and one more."""
-        if generation.gate is not None:
-            logits = self.vocabulary.masked(logits, _allowed(generation.gate, proposal))
-        params, bonus = generation.sampling, generation.bonus(self.device)
-        proposal, key = proposal or _nothing(bonus.seed), (bonus.seed, bonus.position)
-        inputs = (logits, proposal.tokens, proposal.ids, proposal.q, *key)
-        piece = partial(self._sample, params)
-        accepted, tokens, cut_tie = _outcome(self.graphs.run(("sample", replace(params, seed=0)), piece, *inputs))
-        self.vocabulary.gathered += int(not self._shortlists(params)) + int(cut_tie)
-        if cut_tie:
-            law = distribution(self.vocabulary.whole(logits), params)
-            accepted, tokens, _ = _outcome(self._judge(logits, law, proposal, *key))
-        return accepted, tokens
 
     def logprobs(
         self, generation: Generation, logits: Tensor, proposal: Proposal | None, tokens: list[int]
@@ -174,10 +216,19 @@ class Decoder:
         return token_logprobs(distribution(rows, params), tokens, order.top)
 
     def _sample(
-        self, params: SamplingParams, logits: Tensor, tokens: Tensor, ids: Tensor, q: Tensor, *key: Tensor
+        self, params: SamplingParams, logits: Tensor, tokens: Tensor, ids: Tensor, q: Tensor, bonus: Tensor
     ) -> Tensor:
-        """A piece of one sampling rule: the drafts (`tokens`, `ids`, `q`) judged by `logits` under noise of `key`."""
-        return self._judge(logits, self._law(logits, params), Proposal(tokens, ids, q), *key)
+        """A piece of one sampling rule: drafts (`tokens`, `ids`, `q`) judged by `logits` under the request's noise."""
+        return self._judge(logits, self._law(logits, params), Proposal(tokens, ids, q), bonus)
+
+    def _commit(self, state: RequestState, packed: Tensor, bonus: Tensor, context: Tensor | None = None) -> Tensor:
+        """The next bonus; selector and draft window go with it. An outcome that does not hold changes nothing."""
+        known, sound = Bonus.of(bonus), holds(packed)
+        keep = (packed[2:3] + 1) * sound
+        state.selector_device.copy_(torch.where(sound, keep, state.selector_device))
+        if context is not None:
+            self.draft_cache.accept(known.position, keep, context)
+        return torch.where(sound, torch.cat((packed[3:4], known.position + keep, known.seed)), bonus)
 
     def _law(self, logits: Tensor, params: SamplingParams) -> Distribution:
         """From the top k and the probe behind it, or from whole rows where sampling needs them."""
@@ -188,6 +239,11 @@ class Decoder:
 
     def _shortlists(self, params: SamplingParams) -> bool:
         return params.greedy or 0 < params.top_k < self.vocabulary.size
+
+    def _judge_whole(self, judged: Judged) -> Judged:
+        self.vocabulary.gathered += 1
+        law = distribution(self.vocabulary.whole(judged.logits), judged.params)
+        return replace(judged, packed=self._judge(judged.logits, law, judged.proposal, judged.bonus))
 
     def context(self, aux: Tensor, positions: Tensor) -> Context:
         """Context keys and values of all rows, per layer of the drafter."""
@@ -202,28 +258,28 @@ class Decoder:
         values, ids = self.vocabulary.best(logits, k)
         return Candidates(values[:, :k], ids[:, :k])
 
-    def _judge(self, logits: Tensor, law: Distribution, proposal: Proposal, seed: Tensor, start: Tensor) -> Tensor:
-        """What `_outcome` reads, in one tensor: flags, the accepted count, the token behind, the drafts."""
-        law = Distribution(law.ids[None], law.p[None], law.cut_tie)
-        verdict = accept(law, proposal, seed, start)
-        flags = torch.stack((self.vocabulary.broken(logits), law.cut_tie)).long()
-        return torch.cat((flags, verdict.accepted, verdict.token, proposal.tokens[0]))
+    def _judge(self, logits: Tensor, law: Distribution, proposal: Proposal, bonus: Tensor) -> Tensor:
+        _, start, seed = Bonus.of(bonus)
+        verdict = accept(Distribution(law.ids[None], law.p[None], law.cut_tie), proposal, seed, start)
+        return pack(self.vocabulary.broken(logits), law.cut_tie, verdict, proposal.tokens[0])
+
+    def _context_of(self, generation: Generation, verified: Verified) -> Tensor | None:
+        """Context of the verified rows, [layers, 2, R, Hkv, D]; None for a request that drafts nothing."""
+        if not generation.drafts or verified.context is not None:
+            return verified.context
+        return _stacked(self.context(verified.aux, verified.positions))
+
+
+def _stacked(context: Context) -> Tensor:
+    return torch.stack([part for layer in context for part in layer]).unflatten(0, (-1, 2))
 
 
 def _positions(like: Tensor, start: int, length: int) -> Tensor:
     return torch.arange(start, start + length, device=like.device)
 
 
-def _outcome(judged: Tensor) -> tuple[int, list[int], bool]:
-    """How many drafts were accepted, the tokens that leave, and whether a tie was cut. The host waits here."""
-    broken, cut_tie, accepted, token, *drafted = judged.tolist()
-    if broken:
-        raise bad_logits()
-    return accepted, [*drafted[:accepted], token], bool(cut_tie)
-
-
-def _nothing(seed: Tensor) -> Proposal:
-    empty = seed.new_empty(1, 0, 1)
+def _nothing(like: Tensor) -> Proposal:
+    empty = like.new_empty(1, 0, 1)
     return Proposal(empty[..., 0], empty, empty.double())
 
 

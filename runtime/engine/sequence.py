@@ -68,8 +68,8 @@ class Prefill:
 class RoundRecord:
     """One round. `token_ids` left the engine; `accepted` drafts may reach beyond them where the sequence ended.
 
-    `routes` lists (operator, schedule, runs) of this round. On CUDA draft, verify and sample are device times, the
-    rest is the host's; `total_ns` is the host's from start to end.
+    `routes` lists (operator, schedule, runs) of this round. On CUDA the four phases are device times; `total_ns` is the
+    host's from start to end.
     """
 
     kind: str
@@ -101,6 +101,11 @@ class Bonus(NamedTuple):
     position: Tensor
     seed: Tensor
 
+    @classmethod
+    def of(cls, packed: Tensor) -> "Bonus":
+        """Views of one tensor [3], as a graph's piece is handed it."""
+        return cls(*packed.split(1))
+
 
 class Generation:
     """Tokens of one request and why it ended (`finish`), if it did."""
@@ -116,7 +121,8 @@ class Generation:
         self.max_model_len = max_model_len
         self.eos_ids = frozenset(eos_ids if request.eos_ids is None else request.eos_ids)
         self.finish: str | None = None
-        self._bonus: tuple[int, Bonus] | None = None
+        self._bonus: tuple[int, Tensor] | None = None
+        self._temperature: Tensor | None = None
 
     @property
     def bonus_position(self) -> int:
@@ -126,12 +132,23 @@ class Generation:
     def drafts(self) -> bool:
         return self.speculation != "none"
 
-    def bonus(self, device: torch.device) -> Bonus:
-        """Copied once a round; the first drawn token stands one behind its position."""
+    def bonus(self, device: torch.device) -> Tensor:
+        """`Bonus` as one tensor [3]: copied for the first round, afterwards what the device made of the last one."""
         if self._bonus is None or self._bonus[0] != self.bonus_position:
             known = [self.tokens[-1], self.bonus_position, signed(self.sampling.seed)]
-            self._bonus = self.bonus_position, Bonus(*torch.tensor(known, device=device).split(1))
+            self._bonus = self.bonus_position, torch.tensor(known, device=device)
         return self._bonus[1]
+
+    def follow(self, bonus: Tensor) -> None:
+        """The device knows the last token too: `bonus` [3] says what `emit` has just told the host."""
+        if self.finish is None:  # else the sequence may end before the device's last token
+            self._bonus = self.bonus_position, bonus
+
+    def temperature(self, device: torch.device) -> Tensor:
+        """FP64 [1], copied once a request."""
+        if self._temperature is None:
+            self._temperature = torch.full((1,), self.sampling.temperature, dtype=torch.float64, device=device)
+        return self._temperature
 
     def rows(self, block_size: int) -> int:
         """Rows of the next verification: a block, fewer near capacity or on request, one (q1) at its end or undrafted.

@@ -99,6 +99,24 @@ class DraftCache:
             values.index_copy_(0, slots[ring], v[begin:keep].to(values.dtype))
         self._end(first + keep)
 
+    def accept(self, first: Tensor, keep: Tensor, rows: Tensor) -> None:
+        """As `store`, without the host: first and keep are int64 [1], `rows` [layers, 2, T, Hkv, D] with T <= ring.
+
+        Slots of rejected rows keep what they hold. The host says what came of it with `follow`.
+        """
+        offsets = torch.arange(rows.shape[2], device=rows.device)
+        kept = (offsets < keep)[:, None, None]
+        slots = {ring: (first + offsets) % ring for ring in self.rings}
+        for ring, layer, pair in zip(self.rings, zip(self.k, self.v, strict=True), rows, strict=True):
+            for held, new in zip(layer, pair, strict=True):
+                held.index_copy_(0, slots[ring], torch.where(kept, new.to(held.dtype), held[slots[ring]]))
+        self.device_length.add_(keep)
+
+    def follow(self, first: int, keep: int) -> None:
+        """The host's part of `accept`."""
+        assert first == self.length, f"context K/V starts at {first}, the cache ends at {self.length}"
+        self.length = first + keep
+
     def visible(self) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Per layer K, V [L, Hkv, D] and positions [L] (int64) of what its ring holds, in slot order."""
         return self._layers({ring: min(self.length, ring) for ring in self.rings})

@@ -113,3 +113,21 @@ def test_draft_window_is_no_longer_than_the_capacity(make: Any) -> None:
     config = DraftConfig.from_hf(make.draft_json(layer_types=["full_attention", "sliding_attention"]))
     assert DraftCache(config, 512, torch.float32, CPU).rings == [512, 40]
     assert DraftCache(config, 20, torch.float32, CPU).rings == [20, 20]
+
+
+@pytest.mark.parametrize("keep", range(9))
+def test_rows_accepted_on_the_device_leave_the_bytes_that_the_host_would(make: Any, keep: int) -> None:
+    """A ring that has turned, one that is longer, and rejected rows that would evict what is still seen."""
+    config = DraftConfig.from_hf(make.draft_json(layer_types=["full_attention", "sliding_attention"]))
+    host, device = (DraftCache(config, 512, torch.float32, make.device) for _ in range(2))
+    generator = torch.Generator().manual_seed(keep)
+    layers = torch.randn(2, 2, 97, 2, 16, generator=generator).to(make.device)
+    block = torch.randn(2, 2, 8, 2, 16, generator=generator).to(make.device)
+    for cache in (host, device):
+        cache.store(0, 97, [(k, v) for k, v in layers])
+    host.store(97, keep, [(k, v) for k, v in block])
+    first, count = (torch.tensor([value], device=make.device) for value in (97, keep))
+    device.accept(first, count, block)
+    device.follow(97, keep)
+    assert host.length == device.length == int(device.device_length) == int(host.device_length)
+    assert all(torch.equal(a, b) for a, b in zip(host.k + host.v, device.k + device.v, strict=True))

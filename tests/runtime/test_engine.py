@@ -295,6 +295,63 @@ def test_records_add_up_and_name_their_routes(make: Any) -> None:
     assert total == 2 * len(answer.rounds)
 
 
+def tied_head(engine: Engine) -> None:
+    """Every token has a twin with the same logits, so that an odd top-k mostly cuts a tie."""
+    weight = engine.decoder.target.head.weight
+    with torch.inference_mode():
+        weight[1::2].copy_(weight[: len(weight) - 1 : 2])
+
+
+@pytest.mark.parametrize("top_k", (3, 4))
+@pytest.mark.parametrize("speculation", ("dflash", "lookup", "none"))
+def test_the_device_knows_what_the_host_is_told(make: Any, top_k: int, speculation: str) -> None:
+    """Last token, position, selector and window after every round, also where a tie was cut and judged again."""
+    engine, known = make.engine(), 0
+    tied_head(engine)
+    decoder, round_ = engine.decoder, engine.decoder.round
+
+    def watched(generation: Any, state: Any, rows: int) -> RoundRecord:
+        nonlocal known
+        record = round_(generation, state, rows)
+        if generation.finish is None:
+            known += 1
+            told = [generation.tokens[-1], generation.bonus_position, generation.sampling.seed]
+            assert generation._bonus[1].tolist() == told
+            assert int(state.selector_device) == state.selector == record.accepted + 1
+            length = generation.bonus_position if speculation != "none" else 0
+            assert int(decoder.draft_cache.device_length) == decoder.draft_cache.length == length
+        return record
+
+    decoder.round = watched
+    sampling = SamplingParams(temperature=2.0, top_k=top_k, seed=11)
+    make.answer(engine, make.prompt_of(40), sampling=sampling, max_tokens=40, speculation=speculation)
+    assert known >= 5
+    assert decoder.vocabulary.gathered or top_k == 4
+
+
+def test_an_outcome_that_does_not_hold_stores_nothing(make: Any) -> None:
+    engine, stored = make.engine(cuda_graphs=False), []  # what is watched is read by the host
+    tied_head(engine)
+    decoder, commit = engine.decoder, engine.decoder._commit
+
+    def state_of(state: Any) -> list[torch.Tensor]:
+        cache = decoder.draft_cache
+        return [t.clone() for t in (*cache.k, *cache.v, cache.device_length, state.selector_device)]
+
+    def watched(state: Any, packed: torch.Tensor, bonus: torch.Tensor, *context: torch.Tensor) -> torch.Tensor:
+        before = state_of(state)
+        after = commit(state, packed, bonus, *context)
+        if packed[1]:
+            stored.append(packed)
+            assert torch.equal(after, bonus)
+            assert all(torch.equal(a, b) for a, b in zip(before, state_of(state), strict=True))
+        return after
+
+    decoder._commit = watched
+    make.answer(engine, make.prompt_of(40), sampling=SamplingParams(top_k=3, seed=1), max_tokens=20)
+    assert stored
+
+
 def test_an_arm_changes_the_schedule_that_runs(make: Any, column_tiles: None) -> None:
     prompt, answers = make.prompt_of(9), []
     for schedule in ("columns-32", "columns-128"):
