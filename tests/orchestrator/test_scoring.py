@@ -197,6 +197,10 @@ def test_answers_that_broke_off_are_not_scored(tmp_path: Path, frozen: tuple[Cor
         (["corpus", "show", "embedded", "--case", "x"], "--case x: the corpus has no such case"),
         (["corpus", "freeze", "n", "--output", "o"], "no source for 32 cases of gsm8k: give --gsm8k PATH"),
         (["corpus", "freeze", "n", "--output", "o", "--order", "ids"], "--order ids and --ids"),
+        (
+            ["corpus", "freeze", "n", "--output", "o", "sandbox.mode=none"],
+            "sandbox.mode=none: choose namespaces or weak",
+        ),
         (["corpus", "freeze", "n", "--output", "o", "--count", "x=1"], "--count x=1: write DATASET=N"),
     ],
 )

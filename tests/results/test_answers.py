@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html as html_module
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
 from results.transfer.synthetic import Driver, Script, Trajectory
+from tests.results.test_page import CHROMIUM, PROBE, framed, look
 
 CASES = tuple(f"gsm8k/{n}" for n in range(6))
 # control, candidate; the first case is scored twice, the newest verdict counts
@@ -98,6 +100,21 @@ def test_the_page_has_the_answers_of_each_case_folded_and_marks_where_they_part(
     ]
     assert texts == ["Six times three is 18 <b> in all.", "Six times three is seventeen </pre><script> in all."]
     assert all("<mark>" not in inside for _, inside in folded[1:]) and ": equal ·" in folded[1][0]
+
+
+@pytest.mark.acceptance
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (390, True), (1440, False)])
+def test_open_answers_overflow_nowhere_and_can_be_read(scored: Path, tmp_path: Path, width: int, dark: bool) -> None:
+    with Reader.open(scored) as reader:
+        page = render(reader, reader.campaigns()[0].campaign_id, "html")
+    opened = page.replace("<details>", "<details open>").replace(" in all.", " in " + "all" * 200)
+    (tmp_path / "r.html").write_text(framed(opened.replace("</body>", PROBE + "</body>"), width, 12000))
+    dom = look(tmp_path / "r.html", width, 12000, dark, "--dump-dom")
+    told = re.search(r'<pre id="found"[^>]*>(.*?)</pre>', dom, re.DOTALL)
+    assert told is not None
+    found = json.loads(html_module.unescape(told[1]))
+    assert found["overflow"] <= 0 and found["wide"] == [] and found["low"] == [] and found["small"] == []
 
 
 def test_the_report_counts_what_was_checked_on_finished_answers(scored: Path) -> None:
