@@ -50,6 +50,7 @@ class Reason(StrEnum):
     CLIENT_STAMPS = "client-stamps"  # the kernel did not say when the chunks arrived: the client's process did
     # excludes where the server has no clock of its own: then no time of the request is known
     FIRST_CHUNK_COALESCED = "first-chunk-coalesced"
+    COALESCED_CHUNKS = "coalesced-chunks"  # a flag; excludes likewise where most chunks arrived with another
     # pairs
     ARM_NOT_DISTINCT = "arm-not-distinct"
     BELOW_REQUIRED_EXACTNESS = "below-required-exactness"
@@ -183,6 +184,11 @@ class Calibration:
     request_bias_ns: int  # error of a request-average round
     round_bias_ns: int  # error of a round median
     resolution_ns: int
+    coalesced_share: float | None = None  # chunks that arrived with another although they were sent alone
+    # error of a request-average round against servers of other manners
+    nagle_bias_ns: int | None = None  # Nagle's algorithm left on
+    coalescing_bias_ns: int | None = None  # two chunks a write
+    fragments_bias_ns: int | None = None  # segments that end inside a chunk and begin inside another
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ The null server states when it sent each chunk, the client when it received it, 
 the 95th percentile of the absolute request errors: an effect is a difference of two request averages, and one that is
 smaller cannot be told from the client's own error. It holds for answers of 64 rounds and shrinks as 1/R; what the
 server's process and the engine add is not in it, an A/A campaign shows that.
+
+Real servers leave Nagle's algorithm on, write two chunks at once, or stand behind a proxy that cuts where it likes: the
+request error is stated for each of these manners too.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,11 +35,15 @@ from campaigns.errors import HelperLost, ServerFailed
 from campaigns.records import Calibration
 from orchestrator.measuring.client import Call, Client
 from orchestrator.measuring.exchange import Exchange
+from orchestrator.measuring.observe import coalesced_share
 from orchestrator.measuring.stream import read
 from orchestrator.servers.adapters.control import ask_json
 
 NUM_ROUNDS = 64
 INTERVAL_US = 4000
+MANNERS = ("nagle", "coalescing", "fragments")
+_MANNER_ROUNDS = 16
+_MANNER_REQUESTS = 3
 _TIMEOUT_S = 30.0
 
 
@@ -46,6 +53,7 @@ class Sight:
 
     server_ns: tuple[int, ...]
     client_ns: tuple[int, ...]
+    coalesced: float = 0.0  # share of its chunks that arrived with another
 
     @property
     def delivery_ns(self) -> list[int]:
@@ -64,22 +72,35 @@ class Sight:
 def calibrate(seconds: float, client: Client) -> Calibration:
     """Run the null server for about this long against the very client that will measure."""
     with null_server() as base_url:
-        return summary(observe_null(base_url, client, seconds))
+        found = summary(observe_null(base_url, client, seconds))
+        biases = {f"{manner}_bias_ns": _bias(base_url, client, manner) for manner in MANNERS}
+    return replace(found, **biases)
 
 
 def observe_null(base_url: str, client: Client, seconds: float) -> list[Sight]:
-    """At least two requests; one before them opens the connection and is left out."""
+    """At least two requests; the one before them, which finds both processes cold, is left out."""
     deadline = time.monotonic() + seconds
-    exchanges = [client.call(_call(base_url)) for _ in range(3)]
+    sights = [_sight(base_url, client, _call(base_url)) for _ in range(3)]
     while time.monotonic() < deadline:
-        exchanges.append(client.call(_call(base_url)))
+        sights.append(_sight(base_url, client, _call(base_url)))
+    return sights[1:]
+
+
+def _bias(base_url: str, client: Client, manner: str) -> int:
+    """Largest of a few requests: a manner that is measured wrongly shows in each or in every second one."""
+    calls = [_call(base_url, _MANNER_ROUNDS, manner) for _ in range(_MANNER_REQUESTS)]
+    return round(max(abs(_sight(base_url, client, call).request_error_ns) for call in calls))
+
+
+def _sight(base_url: str, client: Client, call: Call) -> Sight:
+    exchange = client.call(call)
     try:
         truth = ask_json(base_url, "GET", "/truth")
     except ServerFailed as error:
         raise HelperLost(f"the null server died while the client was calibrated: {error}") from error
     assert truth is not None
-    sent = [tuple(request["chunks_ns"]) for request in truth["requests"]]
-    return [Sight(stamps, _seen(exchange)) for exchange, stamps in zip(exchanges, sent, strict=True)][1:]
+    seen, chunks = _seen(exchange), read(exchange.events).chunks
+    return Sight(tuple(truth["requests"][-1]["chunks_ns"]), seen, coalesced_share(chunks))
 
 
 def summary(sights: Sequence[Sight]) -> Calibration:
@@ -92,6 +113,7 @@ def summary(sights: Sequence[Sight]) -> Calibration:
         request_bias_ns=round(_quantile(errors, 0.50)),
         round_bias_ns=round(statistics.median(abs(sight.round_error_ns) for sight in sights)),
         resolution_ns=math.ceil(math.sqrt(2) * _quantile(errors, 0.95)),
+        coalesced_share=statistics.fmean(sight.coalesced for sight in sights),
     )
 
 
@@ -113,11 +135,12 @@ def null_server(interval_us: int = INTERVAL_US) -> Iterator[str]:
             process.terminate()
 
 
-def _call(base_url: str) -> Call:
+def _call(base_url: str, num_rounds: int = NUM_ROUNDS, manner: str = "") -> Call:
     asked: dict[str, Any] = {
         "model": "null",
         "prompt": "",
-        "max_tokens": NUM_ROUNDS + 1,
+        "max_tokens": num_rounds + 1,
+        "manner": manner,
         "stream": True,
         "stream_options": {"include_usage": True},
     }

@@ -4,6 +4,10 @@ It generates nothing, so whatever a client reports beyond these times is the cli
 stamp is CLOCK_MONOTONIC just before its `send`. `max_tokens` sets the number of chunks, `--interval-us` their distance
 unless the request carries `interval_us`. Standard library only, run by path; it ends with its stdin.
 
+A request may ask for the `manner` of a real server: `nagle` (TCP_NODELAY was never set), `coalescing` (two chunks a
+write behind the first) or `fragments` (as a proxy of TLS cuts: a write ends inside a chunk). A chunk's stamp is that of
+the write that completes it.
+
     python nullserver.py [--port 0] [--interval-us 4000]      prints its port, then serves
 
 `GET /truth` answers {"requests": [{"arrival_ns": ns, "chunks_ns": [ns, …]}, …]}, oldest first: when each streamed
@@ -19,6 +23,7 @@ import socket
 import sys
 import threading
 import time
+from itertools import pairwise
 from typing import Any
 
 _HEAD = (
@@ -73,23 +78,38 @@ class NullServer:
         interval_ns = 1000 * int(asked.get("interval_us", self._interval_us))
         chunks = [_framed(event) for event in _events(path.endswith("chat/completions"), num_chunks)]
         end = b"".join(_framed(event) for event in _ending(asked, num_chunks)) + _framed("[DONE]") + b"0\r\n\r\n"
+        manner = asked.get("manner", "")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, manner != "nagle")
         connection.sendall(_HEAD)
         time.sleep(_LEAD_S)
-        self._truth.append({"arrival_ns": arrival_ns, "chunks_ns": _paced(connection, chunks, interval_ns)})
+        writes = _writes(chunks, manner)
+        self._truth.append({"arrival_ns": arrival_ns, "chunks_ns": _paced(connection, writes, interval_ns)})
         connection.sendall(end)
 
 
-def _paced(connection: socket.socket, chunks: list[bytes], interval_ns: int) -> list[int]:
-    """Send each chunk when it is due; the time at which each was really sent."""
+def _writes(chunks: list[bytes], manner: str) -> list[tuple[bytes, int]]:
+    """What is written at once, and how many chunks it completes."""
+    if manner == "coalescing":
+        pairs = [chunks[i : i + 2] for i in range(1, len(chunks), 2)]
+        return [(chunks[0], 1), *((b"".join(pair), len(pair)) for pair in pairs)]
+    if manner == "fragments":
+        halves = [(chunk[: len(chunk) // 2], chunk[len(chunk) // 2 :]) for chunk in chunks]
+        across = [(end + begin, 1) for (_, end), (begin, _) in pairwise(halves)]
+        return [(halves[0][0], 0), *across, (halves[-1][1], 1)]
+    return [(chunk, 1) for chunk in chunks]
+
+
+def _paced(connection: socket.socket, writes: list[tuple[bytes, int]], interval_ns: int) -> list[int]:
+    """Make each write when it is due; the time at which each chunk was really complete."""
     now, send, sleep = time.monotonic_ns, connection.sendall, time.sleep
     stamps = []
     due_ns = now()
-    for chunk in chunks:
+    for data, num_completed in writes:
         wait_ns = due_ns - now()
         if wait_ns > 0:
             sleep(wait_ns * 1e-9)
-        stamps.append(now())
-        send(chunk)
+        stamps += [now()] * num_completed
+        send(data)
         due_ns += interval_ns
     return stamps
 

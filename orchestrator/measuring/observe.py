@@ -5,7 +5,7 @@ Decides admissibility before anything knows what the other arm did. Hardware fla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -15,6 +15,10 @@ from campaigns.records import FLAGS, Reason, Request, Round, Stamp
 from campaigns.routes import DECODE_STEPS
 from orchestrator.measuring.exchange import Exchange
 from orchestrator.measuring.stream import Chunk, EngineRound, Reply
+
+_FLAGGED_SHARE = 0.1  # of chunks that share their arrival: calibration sees next to none, whatever the server's manners
+_MOST_SHARE = 0.5  # beyond it the client saw batches and no rounds
+_FEW_CHUNKS = 8
 
 
 @dataclass(frozen=True)
@@ -125,12 +129,29 @@ def _timing(exchange: Exchange, reply: Reply) -> list[_Finding]:
                 Reason.FIRST_CHUNK_COALESCED,
                 f"the first {sharing} content chunks arrived as one: the server, or what stands before it, held back "
                 "the first, so that neither TTFT nor decode time is known (TCP_NODELAY, a flush for each event)",
-                flag=reply.engine is not None and reply.engine.decode_ns is not None,
+                flag=_has_clock(reply),
+            )
+        )
+    elif (share := coalesced_share(reply.chunks)) > _FLAGGED_SHARE and len(reply.chunks) >= _FEW_CHUNKS:
+        found.append(
+            _Finding(
+                Reason.COALESCED_CHUNKS,
+                "" if share <= _MOST_SHARE else f"{share:.0%} of the content chunks arrived with another",
+                flag=share <= _MOST_SHARE or _has_clock(reply),
             )
         )
     if exchange.stamp is not Stamp.KERNEL:
         found.append(_Finding(Reason.CLIENT_STAMPS))
     return found
+
+
+def coalesced_share(chunks: Sequence[Chunk]) -> float:
+    """Of the content chunks those that shared their arrival."""
+    return sum(chunk.coalesced for chunk in chunks) / len(chunks) if chunks else 0.0
+
+
+def _has_clock(reply: Reply) -> bool:
+    return reply.engine is not None and reply.engine.decode_ns is not None
 
 
 def _identities(reply: Reply) -> list[_Finding]:

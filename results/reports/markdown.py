@@ -153,10 +153,25 @@ def _method(summary: Summary) -> list[str]:
         lines.append("decode time ends with the last content chunk")
     if summary.clock is not None:
         lines += [summary.clock.line, f"connections: {_connections(summary)}"]
+    lines += _manners(summary)
     if limit is not None:
         pairs = counted(summary.n_exact_pairs, "pair")
         lines.append(f"no mismatch in {pairs} bounds the mismatch rate at {100 * limit:.1f} % (95 %)")
     return lines
+
+
+def _manners(summary: Summary) -> list[str]:
+    """What the startups' calibrations say of servers that are not as polite as the null server."""
+    told = [life.startup.calibration for life in summary.lives if life.startup.calibration is not None]
+    found = []
+    for words, name in (
+        ("Nagle's algorithm on", "nagle_bias_ns"),
+        ("two chunks a write", "coalescing_bias_ns"),
+        ("chunks cut across segments", "fragments_bias_ns"),
+    ):
+        if biases := [bias for calibration in told if (bias := getattr(calibration, name)) is not None]:
+            found.append(f"{words} {max(biases) / 1e3:.1f} us")
+    return [f"largest error of a request average against a server with {', '.join(found)}"] if found else []
 
 
 def _connections(summary: Summary) -> str:

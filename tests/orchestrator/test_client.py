@@ -335,3 +335,23 @@ def test_slow_client_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         result = calibrate(0.3, client)
     assert result.delivery_p50_ns > 5_000_000
     assert result.request_bias_ns > 5_000_000 / calibration.NUM_ROUNDS / 2
+
+
+def test_calibration_states_the_error_for_every_manner_of_a_server(client: Client) -> None:
+    result = calibrate(0.1, client)
+    assert None not in (result.nagle_bias_ns, result.coalescing_bias_ns, result.fragments_bias_ns)
+    assert result.coalesced_share is not None and 0 <= result.coalesced_share <= 1
+
+
+@pytest.mark.parametrize("manner", calibration.MANNERS)
+def test_manners_of_the_null_server_are_what_they_say(client: Client, manner: str) -> None:
+    """By the order of what arrives: chunks of one write share their arrival, and a chunk cut in two arrives once."""
+    with null_server() as base_url:
+        seen = calibration._sight(base_url, client, calibration._call(base_url, 4, manner))
+    sent = list(seen.server_ns)
+    assert len(seen.client_ns) == len(sent) == 5
+    assert all(at > sent_ns for at, sent_ns in zip(seen.client_ns, sent, strict=True))
+    pairs = [sent[1] == sent[2], sent[3] == sent[4]]
+    assert pairs == [manner == "coalescing"] * 2
+    if manner == "coalescing":
+        assert seen.client_ns[1] == seen.client_ns[2] and seen.client_ns[3] == seen.client_ns[4]

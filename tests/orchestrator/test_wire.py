@@ -705,3 +705,17 @@ def test_module_never_counts_text() -> None:
     source = Path(__file__).parents[2] / "orchestrator/measuring"
     for name in ("stream.py", "observe.py", "exchange.py", "client.py", "recorder.py"):
         assert not re.search(r"import.*tokenizers|AutoTokenizer", (source / name).read_text())
+
+
+@pytest.mark.parametrize(("num_together", "admissible"), [(2, True), (8, False)])
+def test_chunks_that_arrive_together_are_a_flag_and_beyond_a_limit_an_exclusion(
+    wire: Any, num_together: int, admissible: bool
+) -> None:
+    alone = [wire.chunk(wire.event(wire.text("x", [i]))) for i in range(10 - num_together)]
+    together = b"".join(wire.chunk(wire.event(wire.text("y", [i]))) for i in range(num_together))
+    tail = [wire.chunk(wire.event(v)) for v in (wire.usage(10), "[DONE]")]
+    script = [part for data in (*alone, together, *tail) for part in (data, wire.PAUSE_S)]
+    request = wire.play(wire.HEAD, wire.PAUSE_S, *script, wire.END).request
+    assert request.reasons == (Reason.COALESCED_CHUNKS,)
+    assert request.admissible == admissible
+    assert ("80% of the content chunks" in request.error) != admissible
