@@ -7,9 +7,11 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any, NoReturn
 
 from campaigns.errors import CampaignError, Exit, UsageError
+from campaigns.provenance import METHODOLOGY_VERSION
 from orchestrator import terminal
 from orchestrator.commands.options import Parser
 from orchestrator.detaching import detach
@@ -64,11 +66,13 @@ def _dispatch(arguments: list[str]) -> int:
         from orchestrator.commands.run import run_run
 
         return run_run(arguments[1:])
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     top = parser()
     options, settings = top.parse_known_args(arguments)  # argparse loses positional words that stand behind an option
     if settings and "settings" not in options:
         raise UsageError(f"campaign {arguments[0]} takes no {settings[0]}; see campaign {arguments[0]} --help")
-    options.settings = settings
+    options.settings, options.top = settings, top  # what completion looks through
     code: int = options.run(options)
     return code
 
@@ -82,11 +86,16 @@ def parser() -> Parser:
     from orchestrator import commands
 
     top = Parser(prog="campaign", description="Benchmark campaigns for speculative decoding.", epilog=_EPILOG)
+    top.add_argument("--version", action="version", version=_version(), help="this program's version, and its store's")
     added = top.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for add in commands.ALL:
         add(added)
     _describe(added)
     return top
+
+
+def _version() -> str:
+    return f"campaign {version('dflash2-campaigns')}, methodology {METHODOLOGY_VERSION}"
 
 
 def _describe(added: Any) -> None:

@@ -1,5 +1,6 @@
 """The subcommands of `campaign`, listed, not discovered; one module for each family."""
 
+from orchestrator.commands.completion import add_completion_parser
 from orchestrator.commands.corpus import add_corpus_parser
 from orchestrator.commands.doctor import add_doctor_parser
 from orchestrator.commands.exchange import add_export_parser, add_import_parser
@@ -43,4 +44,5 @@ ALL = (
     add_init_parser,
     add_doctor_parser,
     add_lease_parser,
+    add_completion_parser,
 )

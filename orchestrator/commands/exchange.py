@@ -9,7 +9,7 @@ from typing import Any
 
 from campaigns.errors import Exit, UsageError
 from campaigns.plan import Role
-from orchestrator.commands.options import campaign_argument, store_option
+from orchestrator.commands.options import campaign_argument, force_option, store_option
 from orchestrator.commands.report import write
 
 
@@ -28,6 +28,7 @@ def add_export_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--role", type=Role, choices=list(Role), default=Role.CANDIDATE, help="arm of vllm-bench (default: %(default)s)"
     )
+    force_option(parser)
     parser.set_defaults(run=run_export)
 
 
@@ -38,9 +39,12 @@ def run_export(options: argparse.Namespace) -> int:
     with Reader.open(options.store) as reader:
         campaign_id = reader.resolve(options.id)
         if options.format == "vllm-bench":
-            write(json.dumps(vllm_bench(reader, campaign_id, options.role), indent=2) + "\n", options.output)
+            text = json.dumps(vllm_bench(reader, campaign_id, options.role), indent=2) + "\n"
+            write(text, options.output, force=options.force)
             return int(Exit.COMPLETE)
         folder = options.output or Path(f"export-{campaign_id}")
+        if folder.is_dir() and any(folder.iterdir()) and not options.force:
+            raise UsageError(f"{folder} is there already: name another folder, or overwrite its files with --force")
         for path in export_tables(reader, campaign_id, folder, options.format):
             print(path)
     return int(Exit.COMPLETE)

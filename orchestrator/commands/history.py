@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
-from orchestrator.commands.options import CAMPAIGN, positive, store_option, table_option
+from orchestrator.commands.options import CAMPAIGN, force_option, positive, store_option, table_option
 from orchestrator.commands.report import write
 
 _QUERY = """Views: v_round v_request v_pair v_startup v_effect v_campaign, beside the tables; --schema [TABLE]
@@ -45,10 +46,19 @@ def _filters(parser: argparse.ArgumentParser) -> None:
     )
 
 
+_FULL = "2000-01-01T00:00:00"
+
+
 def _utc(text: str) -> str:
     """Part of a time, from the left: it is compared as text."""
-    if text and not re.fullmatch(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?", text):
+    if not text:
+        return text
+    if not re.fullmatch(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?", text):
         raise argparse.ArgumentTypeError(f"{text} is no UTC time: write YYYY-MM-DD, or more or less of one")
+    try:
+        datetime.fromisoformat(text + _FULL[len(text) :])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is no time of any calendar ({error}): correct it") from None
     return text
 
 
@@ -133,6 +143,7 @@ def add_trend_parser(subparsers: Any) -> None:
     store_option(parser)
     _filters(parser)
     table_option(parser)
+    force_option(parser)
     parser.add_argument("--figure", type=Path, metavar="FILE.svg", help="draw it as well")
     parser.set_defaults(run=run_trend)
 
@@ -146,7 +157,7 @@ def run_trend(options: argparse.Namespace) -> int:
         frame = trend(reader, options.of, _wanted(options, reader))
     sys.stdout.write(lay_out(options.format, COLUMNS, frame[list(COLUMNS)].to_numpy(dtype=object).tolist()))
     if options.figure is not None:
-        write(figure(frame, options.of), options.figure, "--figure")
+        write(figure(frame, options.of), options.figure, "--figure", force=options.force)
     return int(Exit.COMPLETE)
 
 

@@ -47,7 +47,10 @@ def run_clear(options: argparse.Namespace) -> int:
 
     folder = LockFolder(_lock_folder(options))
     with open_inventory(options.inventory) as inventory:
-        [device] = chosen(inventory.devices(), (), (options.uuid,), "UUID")
+        try:
+            [device] = chosen(inventory.devices(), (), (options.uuid,), "UUID")
+        except NoDevice as error:
+            raise UsageError(str(error)) from error  # a name that means nothing here, not a machine that refuses
         if folder.is_held(device.uuid):
             raise LeaseTimeout(
                 f"{device.uuid} is held by {folder.holder(device.uuid)}: a lock cannot be cleared, it ends with the "

@@ -10,7 +10,7 @@ from typing import Any
 
 from campaigns.errors import Exit, UsageError
 from campaigns.judging.verdicts import counted
-from orchestrator.commands.options import campaign_argument, store_option
+from orchestrator.commands.options import campaign_argument, force_option, store_option
 
 _LOOK_S = 1.0  # between two looks at a campaign that is followed
 
@@ -22,6 +22,7 @@ def add_report_parser(subparsers: Any) -> None:
     formats = ("md", "json", "jsonl", "html", "csv")
     parser.add_argument("--format", default="md", choices=formats, help="default: %(default)s")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to the terminal")
+    force_option(parser)
     parser.add_argument("--all-quantiles", action="store_true", help="refused quantiles too, marked with n")
     parser.add_argument("--strict", action="store_true", help="end with 3 when the result is not conclusive")
     parser.set_defaults(run=run_report)
@@ -36,15 +37,20 @@ def run_report(options: argparse.Namespace) -> int:
         campaign_id = reader.resolve(options.id)
         summary = summarise(reader, campaign_id)
         content = render_summary(summary, reader, options.format, all_quantiles=options.all_quantiles)
-    write(content, options.output)
+    write(content, options.output, force=options.force)
     return int(summary.exit_code(strict=options.strict))
 
 
-def write(content: str, output: Path | None, option: str = "--output") -> None:
-    """To the file, or to the terminal; a place that cannot be written is a usage error that names the option."""
+def write(content: str, output: Path | None, option: str = "--output", *, force: bool = False) -> None:
+    """To the file, or to the terminal; a place that cannot be written is a usage error that names the option.
+
+    What is there already is overwritten only with --force, and the file's folder must be there.
+    """
     if output is None:
         sys.stdout.write(content)
         return
+    if output.is_file() and not force:
+        raise UsageError(f"{option} {output} is there already: name another file, or overwrite it with --force")
     try:
         output.write_text(content, encoding="utf-8")
     except OSError as error:

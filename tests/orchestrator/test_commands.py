@@ -43,6 +43,7 @@ READERS = {
     "resume": ["last"],
     "stop": ["last"],
     "status": [],
+    "serve": [],
     "report": ["last"],
     "verify": ["last"],
     "compare": ["last", "last"],
@@ -126,7 +127,7 @@ def test_a_wrong_word_on_a_store_is_one_sentence(
     [
         ("lease list --lock-dir {folder}/no", Exit.USAGE, "--lock-dir {folder}/no: no such folder"),
         ("lease list --inventory abacus", Exit.USAGE, "there is no inventory abacus; lease.inventory is auto, nvml"),
-        ("lease clear GPU-7 --inventory cpu --lock-dir {folder}", Exit.WORLD, "UUID names GPU-7, which is no device"),
+        ("lease clear GPU-7 --inventory cpu --lock-dir {folder}", Exit.USAGE, "UUID names GPU-7, which is no device"),
         ("doctor --no-ray --inventory abacus", Exit.USAGE, "there is no inventory abacus"),
         ("doctor --no-ray --model {folder}/no", Exit.USAGE, "--model {folder}/no: no such folder"),
         ("run lease.lock_dir={folder}/no/locks lease.inventory=abacus", Exit.USAGE, "there is no inventory abacus"),
