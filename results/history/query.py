@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from campaigns.errors import UsageError
-from results.history.entries import history
 from results.history.meanings import CAMPAIGN_COLUMNS, CAMPAIGNS
 from results.store.reader import Reader
 
@@ -58,6 +57,8 @@ def _add_campaigns(reader: Reader, connection: sqlite3.Connection) -> None:
 
     A temporary table of this connection: the store itself is only read.
     """
+    from results.history.entries import history  # pandas and the statistics, for questions that name the view
+
     rows = [_campaign_row(reader, row) for row in history(reader).to_dict("records")]
     columns = ", ".join(CAMPAIGN_COLUMNS)
     connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {CAMPAIGNS} ({columns})")
