@@ -13,13 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from campaigns.judging.decision import t_quantile
+
 RESAMPLES = 9999
 _CHUNK = 2_000_000  # values drawn at once by the bootstrap
 MIN_STARTUPS_INTERVAL = 3
 MIN_STARTUPS_BOOTSTRAP = 5
 MIN_STARTUPS_TEST = 6
-MIN_AA_STARTUPS = 8  # fewer give no 95th percentile
-_REACHABLE = 6  # signs that a two-sided sign test needs to come below 5 %
+MAX_STARTUPS_EXACT = 13  # 2^13 sign flips fit into the resamples; beyond, they are drawn
+REACHABLE = 6  # signs that a two-sided sign test needs to come below 5 %
 
 
 @dataclass(frozen=True)
@@ -53,24 +55,40 @@ class Interval:
 class OrderContrast:
     """Median effect when the control went first minus when the candidate did, and the sign test over neighbours."""
 
-    value: float | None
-    p: float | None
+    startups: Mapping[int, float]  # within startups, so that startup effects cannot pass for order
     n_control_first: int
     n_candidate_first: int
     n_signs: int
-    agreeing: int  # signs on the majority's side
+    n_positive: int
+
+    @property
+    def agreeing(self) -> int:
+        """Signs on the majority's side."""
+        return max(self.n_positive, self.n_signs - self.n_positive)
+
+    @property
+    def value(self) -> float | None:
+        """Median over startups."""
+        return median_or_none(list(self.startups.values()))
+
+    @property
+    def interval(self) -> Interval | None:
+        return t_interval(list(self.startups.values()))
+
+    @property
+    def p(self) -> float | None:
+        return sign_test_p(self.agreeing, self.n_signs)
+
+    @property
+    def beyond_chance(self) -> bool:
+        """Neighbouring pairs agree; where too few can be tested, all must."""
+        if self.n_signs < REACHABLE:
+            return self.agreeing == self.n_signs and self.n_signs > 1
+        return self.p is not None and self.p <= 0.05
 
     @property
     def imbalance(self) -> int:
         return self.n_control_first - self.n_candidate_first
-
-    def exceeds(self, floor: float) -> bool:
-        """Beyond the floor, and no chance of signs; where too few neighbours can be tested, all must agree."""
-        if self.value is None or abs(self.value) <= floor or not self.n_signs:
-            return False
-        if self.n_signs < _REACHABLE:
-            return self.agreeing == self.n_signs and self.n_signs > 1
-        return self.p is not None and self.p <= 0.05
 
 
 @dataclass(frozen=True)
@@ -91,19 +109,12 @@ def startup_medians(deltas: Mapping[int, Sequence[float]]) -> dict[int, float]:
     return {startup: float(np.median(values)) for startup, values in deltas.items()}
 
 
-def t_quantile(p: float, freedom: int) -> float:
-    """Of Student's distribution."""
-    from scipy.special import stdtrit  # a third of a second that most commands need not pay
-
-    return float(stdtrit(freedom, p))
-
-
 def t_interval(medians: Sequence[float], level: float = 0.95) -> Interval | None:
     """Around the mean of the startup medians; None below three startups."""
     n = len(medians)
     if n < MIN_STARTUPS_INTERVAL:
         return None
-    half = t_quantile(0.5 + level / 2, n - 1) * float(np.std(medians, ddof=1)) / math.sqrt(n)
+    half = float(t_quantile(0.5 + level / 2, n - 1)) * float(np.std(medians, ddof=1)) / math.sqrt(n)
     centre = float(np.mean(medians))
     return Interval(centre - half, centre + half, level, "t on startup medians")
 
@@ -143,7 +154,10 @@ def _resample(
 
 
 def sign_flip_p(medians: Sequence[float], seed: int = 0) -> float | None:
-    """Sign-flip test of the mean, two-sided, exact while 2^S flips fit; None below six startups, where p stays high."""
+    """Sign-flip test of the mean, two-sided; None below six startups, where p stays high.
+
+    Exact up to MAX_STARTUPS_EXACT, Monte Carlo with RESAMPLES flips beyond.
+    """
     if len(medians) < MIN_STARTUPS_TEST:
         return None
     from scipy.stats import permutation_test  # a second that most reports need not pay
@@ -177,38 +191,34 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def order_contrast(pairs: Sequence[PairEffect]) -> OrderContrast:
-    """Within startups, so that startup effects cannot pass for order; the median over startups is the contrast."""
-    contrasts, signs = [], []
+    contrasts, signs = {}, []
     for startup in dict.fromkeys(pair.startup for pair in pairs):
         of_startup = [pair for pair in pairs if pair.startup == startup]
         first = [pair.delta_log for pair in of_startup if pair.control_first]
         second = [pair.delta_log for pair in of_startup if not pair.control_first]
         if first and second:
-            contrasts.append(float(np.median(first) - np.median(second)))
+            contrasts[startup] = float(np.median(first) - np.median(second))
             signs += [a - b for a, b in zip(first, second, strict=False) if a != b]
-    positive = sum(sign > 0 for sign in signs)
     n_control_first = sum(pair.control_first for pair in pairs)
     return OrderContrast(
-        value=float(np.median(contrasts)) if contrasts else None,
-        p=sign_test_p(positive, len(signs)),
+        startups=contrasts,
         n_control_first=n_control_first,
         n_candidate_first=len(pairs) - n_control_first,
         n_signs=len(signs),
-        agreeing=max(positive, len(signs) - positive),
+        n_positive=sum(sign > 0 for sign in signs),
     )
 
 
-def noise_floor(aa_medians: Sequence[float], own: Interval | None, resolution: float | None) -> NoiseFloor | None:
-    """From A/A campaigns where there are some; else the larger of the resolution and the campaign's own half width.
-
-    None below three startups: what a client can resolve says nothing of how startups differ.
-    """
-    if len(aa_medians) >= MIN_AA_STARTUPS:
-        return NoiseFloor(float(np.quantile(np.abs(aa_medians), 0.95)), f"A/A, {len(aa_medians)} startups")
-    aa = t_interval(aa_medians)
-    if aa is not None:
-        return NoiseFloor(aa.half_width, f"A/A half width, {len(aa_medians)} startups")
-    return NoiseFloor(max(own.half_width, resolution or 0.0), "no A/A") if own is not None else None
+def mean_contrast(contrasts: Sequence[OrderContrast]) -> OrderContrast:
+    """Over fixtures, in the startups that all of them have; their neighbours are counted together."""
+    shared = sorted(set.intersection(*(set(each.startups) for each in contrasts)))
+    return OrderContrast(
+        startups={s: math.fsum(each.startups[s] for each in contrasts) / len(contrasts) for s in shared},
+        n_control_first=sum(each.n_control_first for each in contrasts),
+        n_candidate_first=sum(each.n_candidate_first for each in contrasts),
+        n_signs=sum(each.n_signs for each in contrasts),
+        n_positive=sum(each.n_positive for each in contrasts),
+    )
 
 
 def settle_drift(levels: Sequence[float]) -> float | None:

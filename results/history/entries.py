@@ -12,32 +12,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from sqlalchemy import bindparam, text
 
 from campaigns.errors import UsageError
-from campaigns.judging.statistics import PairEffect, by_startup, percent, startup_medians
-from campaigns.judging.verdicts import Context, Verdict, judge
+from campaigns.judging.past import Past
+from campaigns.judging.rules import rules_of
+from campaigns.judging.statistics import percent
+from campaigns.judging.verdicts import Judgement, Sample, Setting, Verdict
 from campaigns.nearest import nearest
-from results.reading.floors import family
-from results.reading.groups import EXCLUDING, excluded, grouped
+from results.reading.effects import Effects, effects
+from results.reading.past import known, left_out, lending, pasts
 from results.store.reader import Reader
 
 _CAMPAIGNS = text("""
-SELECT campaign_id, name, created_utc, plan_json, fingerprint FROM campaign ORDER BY created_utc, rowid
+SELECT campaign_id, name, created_utc, methodology_version, plan_json, fingerprint
+FROM campaign ORDER BY created_utc, rowid
 """)
-_PAIRS = text("""
-SELECT p.campaign_id, p.startup, p.fixture, p.seed, p.repeat, p.delta_log, p.admissible, p.reasons, p.exactness,
-    r.order_in_pair = 0 AS control_first, r.position, r.startup_attempt AS control_startup_attempt,
-    coalesce(r.engine_decode_ns, r.last_content_ns - r.first_content_ns) * 1.0 / nullif(r.n_rounds, 0) AS control_ns
-FROM pair p
-JOIN request r ON r.campaign_id = p.campaign_id AND r.startup = p.startup AND r.fixture = p.fixture AND r.seed = p.seed
-    AND r.repeat = p.repeat AND r.block_attempt = p.block_attempt AND r.role = 'control' AND r.phase = 'measure'
-WHERE p.campaign_id IN :campaigns AND p.block_attempt = (
-    SELECT max(b.attempt) FROM block b WHERE b.campaign_id = p.campaign_id AND b.startup = p.startup
-        AND b.fixture = p.fixture AND b.seed = p.seed)
-ORDER BY p.campaign_id, p.startup, r.position
-""").bindparams(bindparam("campaigns", expanding=True))
 _RESOLUTIONS = text("""
 SELECT s.campaign_id, max(json_extract(s.calibration, '$.resolution_ns')) AS ns FROM startup s
 WHERE s.campaign_id IN :campaigns GROUP BY s.campaign_id
@@ -96,28 +88,11 @@ def _has(about: Mapping[str, Any], part: str, word: str) -> bool:
     return any(word.lower() in name.lower() for name in about["names"][part])
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """The pairs of one campaign and fixture."""
-
-    effects: list[PairEffect]
-    n_recorded: int
-    resolution: float | None  # of the client, relative to the control's level
-
-
 def history(reader: Reader, wanted: Filter = EVERYTHING) -> pd.DataFrame:
     """COLUMNS, oldest first."""
-    every = _every(reader)
-    chosen = [about for about in every if wanted.takes(about)]
-    measured = _measure(reader, every) if chosen else {}
-    every, chosen = ([a for a in some if a["campaign_id"] not in reader.damaged] for some in (every, chosen))
-    rows = [
-        _row(about, fixture, measured, every)
-        for about in chosen
-        for fixture in measured[about["campaign_id"]]
-        if wanted.fixture in fixture
-    ]
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    chosen = [about for about in _every(reader) if wanted.takes(about)]
+    rows = [row for row in _rows(reader, chosen) if wanted.fixture in row["fixture"]] if chosen else []
+    frame = pd.DataFrame([[row[column] for column in COLUMNS] for row in rows], columns=list(COLUMNS))
     return frame[frame.verdict == wanted.verdict] if wanted.verdict else frame
 
 
@@ -159,7 +134,7 @@ def _about(row: Mapping[str, Any]) -> dict[str, Any]:
     names = {part: (columns[part],) for part in ("gpu", "model", "mode", "name")}
     names["arm"] = tuple(name for arm in arms for name in (arm["name"], *map("/".join, arm["schedules"])))
     names["fixture"] = tuple(fixture["dataset"] if plan["corpus"] else fixture["id"] for fixture in plan["fixtures"])
-    return {**columns, "names": names, "plan": plan, "family": family(fingerprint)}
+    return {**columns, "names": names, "methodology": row["methodology_version"]}
 
 
 def _names(text: str) -> str:
@@ -167,60 +142,44 @@ def _names(text: str) -> str:
     return ", ".join(json.loads(text)) if text.startswith("[") else text
 
 
-def _measure(reader: Reader, every: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, _Measured]]:
-    ids = {"campaigns": [about["campaign_id"] for about in every]}
-    frame = pd.read_sql(_PAIRS, reader.connection, params=ids)
-    frame["admissible"] = frame.admissible.astype(bool)
-    _set_aside(reader, frame)
-    by_campaign = {str(name): rows.copy() for name, rows in frame.groupby("campaign_id", sort=False)}
-    resolutions = {row.campaign_id: row.ns for row in reader.connection.execute(_RESOLUTIONS, ids)}
-    measured: dict[str, dict[str, _Measured]] = {about["campaign_id"]: {} for about in every}
-    for about in every:
-        campaign_id = about["campaign_id"]
-        if campaign_id in by_campaign:
-            with reader.damaged.sparing(campaign_id):
-                failures = [failure for failure in reader.failures(campaign_id) if failure.reason in EXCLUDING]
-                groups = grouped(excluded(by_campaign[campaign_id], failures), about["plan"])
-                measured[campaign_id] = {n: _measured(rows, resolutions.get(campaign_id)) for n, rows in groups.items()}
-    return measured
+def _rows(reader: Reader, chosen: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each campaign judged as its report does, by the rules of its version."""
+    every = known(reader)
+    by_id = {each.campaign_id: each for each in every}
+    found = effects(reader, {each.campaign_id: each.plan for each in every})
+    resolutions = _resolutions(reader, list(by_id))
+    without = left_out(reader)
+    for about in (about for about in chosen if about["campaign_id"] not in reader.damaged):
+        one = by_id[about["campaign_id"]]
+        groups = found[one.campaign_id]
+        entering = [name for name, group in groups.items() if group.pairs]
+        each, whole = pasts(one, lending(one, every, without), found, entering)
+        samples = {
+            name: _sample(group, resolutions.get(one.campaign_id), each.get(name, Past()))
+            for name, group in groups.items()
+        }
+        setting = Setting(int(one.plan["seed"]), whole, resamples=0)
+        judged = rules_of(about["methodology"])(samples, setting) if samples else None
+        for name, judgement in judged.fixtures.items() if judged else ():
+            yield {**about, "fixture": name, **_figures(judgement, groups[name].n_recorded)}
 
 
-def _set_aside(reader: Reader, frame: pd.DataFrame) -> None:
-    """Figures that are none would spoil the column for every campaign."""
-    for name in ("delta_log", "control_ns"):
-        numbers = pd.to_numeric(frame[name], errors="coerce").replace([math.inf, -math.inf], math.nan)
-        for campaign_id in frame.campaign_id[numbers.isna() & frame[name].notna()].unique():
-            reader.damaged.add(str(campaign_id), f"a pair's {name} is no number")
-        frame[name] = numbers
+def _resolutions(reader: Reader, ids: Sequence[str]) -> dict[str, float]:
+    """In ns, of each campaign's client."""
+    return {row.campaign_id: row.ns for row in reader.connection.execute(_RESOLUTIONS, {"campaigns": ids})}
 
 
-def _measured(rows: pd.DataFrame, resolution_ns: float | None) -> _Measured:
-    timed = rows[rows.admissible & rows.delta_log.notna()]
-    columns = zip(timed.startup, timed.delta_log, timed.control_first, strict=True)
-    level_ns = float(timed.groupby("startup").control_ns.median().median()) if len(timed) else None
-    return _Measured(
-        [PairEffect(int(startup), float(delta), bool(first)) for startup, delta, first in columns],
-        len(rows),
-        resolution_ns / level_ns if resolution_ns is not None and level_ns else None,
-    )
+def _sample(group: Effects, resolution_ns: float | None, past: Past) -> Sample:
+    level_ns = math.exp(float(np.median(list(group.levels.values())))) if group.levels else None
+    relative = resolution_ns / level_ns if resolution_ns is not None and level_ns else None
+    return Sample(group.pairs, group.n_recorded, relative, past, group.levels)
 
 
-def _row(
-    about: Mapping[str, Any],
-    fixture: str,
-    measured: Mapping[str, Mapping[str, _Measured]],
-    every: Sequence[Mapping[str, Any]],
-) -> list[Any]:
-    found = measured[about["campaign_id"]][fixture]
-    floor = tuple(_floor(about, fixture, measured, every))
-    context = Context(int(about["plan"]["seed"]), found.resolution, floor, resamples=0)
-    judged = judge(found.effects, found.n_recorded, context)
-    medians = list(judged.startup_medians.values())
-    interval = judged.interval
-    figures = {
-        "fixture": fixture,
+def _figures(judged: Judgement, n_recorded: int) -> dict[str, Any]:
+    medians, interval = list(judged.startup_medians.values()), judged.interval
+    return {
         "n_startups": judged.n_startups,
-        "n_pairs": found.n_recorded,
+        "n_pairs": n_recorded,
         "n_admissible": judged.n_pairs,
         "effect_pct": _pct(judged.effect),
         "lowest_pct": _pct(min(medians, default=None)),
@@ -231,20 +190,6 @@ def _row(
         "evidence": judged.evidence.value,
         "verdict": judged.verdict.value,
     }
-    return [figures.get(column, about.get(column)) for column in COLUMNS]
-
-
-def _floor(
-    about: Mapping[str, Any],
-    fixture: str,
-    measured: Mapping[str, Mapping[str, _Measured]],
-    every: Sequence[Mapping[str, Any]],
-) -> Iterator[float]:
-    """Startup medians of the A/A campaigns that may lend their noise floor."""
-    for other in every:
-        if other["mode"] == "aa" and other is not about and other["family"] == about["family"]:
-            found = measured[other["campaign_id"]].get(fixture)
-            yield from startup_medians(by_startup(found.effects)).values() if found else ()
 
 
 def _pct(value: float | None) -> float | None:

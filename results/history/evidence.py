@@ -8,7 +8,7 @@ from typing import Any
 
 from campaigns.judging.gates import Evidence, Result
 from campaigns.records import Probe
-from results.reading.floors import family
+from results.reading.past import family
 from results.reading.summary import Summary, curve_of, summarise
 from results.store.reader import Reader
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from campaigns.errors import NothingAdmissible, UsageError
-from campaigns.judging.planning import MAX_STARTUPS, Proposal, Variances, propose, variances
+from campaigns.judging.planning import ASSURANCE, MAX_STARTUPS, Proposal, Variances, propose, variances
 from campaigns.judging.statistics import by_startup, percent
 from results.reading import frames
 from results.reading.groups import group_effects
 from results.reports.layout import table
 from results.store.reader import Reader
+
+_SPREADS = ("fixture", "sd in startups %", "sd between %")
+_HEADER = (*_SPREADS, "startups", "pairs", "half width %", "80 % stay below %", "hours")
 
 
 def forecast(reader: Reader, campaign_id: str, wanted: float) -> str:
@@ -22,7 +25,16 @@ def forecast(reader: Reader, campaign_id: str, wanted: float) -> str:
     startup_s, pair_s = costs(reader, campaign_id)
     proposals = {name: propose(each, startup_s, pair_s, wanted) for name, each in known.items()}
     rows = [_row(name, known[name], proposal) for name, proposal in proposals.items()]
-    header = ("fixture", "sd in startups %", "sd between %", "startups", "pairs", "half width %", "hours")
+    header = (
+        "fixture",
+        "sd in startups %",
+        "sd between %",
+        "startups",
+        "pairs",
+        "half width %",
+        "80 % below %",
+        "hours",
+    )
     return table(header, rows) + _conclusion(proposals, startup_s, pair_s, wanted)
 
 
@@ -44,8 +56,9 @@ def costs(reader: Reader, campaign_id: str) -> tuple[float, float]:
 def _row(name: str, found: Variances, proposal: Proposal | None) -> tuple[object, ...]:
     sds = (percent(found.within**0.5), percent(found.between**0.5))
     if proposal is None:
-        return name, *sds, f"> {MAX_STARTUPS}", None, None, None
-    return name, *sds, proposal.startups, proposal.pairs, percent(proposal.half_width), proposal.hours
+        return name, *sds, f"> {MAX_STARTUPS}", None, None, None, None
+    widths = percent(proposal.expected), percent(proposal.assured)
+    return name, *sds, proposal.startups, proposal.pairs, *widths, proposal.hours
 
 
 def _conclusion(proposals: dict[str, Proposal | None], startup_s: float, pair_s: float, wanted: float) -> str:
@@ -57,5 +70,5 @@ def _conclusion(proposals: dict[str, Proposal | None], startup_s: float, pair_s:
     hours = startups * (startup_s + pairs * pair_s) / 3600
     return (
         f"campaign.startups={startups} campaign.pairs={pairs}: half width at most {percent(wanted):.2f} % on every "
-        f"fixture, about {hours:.2f} h ({costs_text})\n"
+        f"fixture with {100 * ASSURANCE:.0f} % assurance, about {hours:.2f} h ({costs_text})\n"
     )

@@ -1,32 +1,25 @@
-"""The groups of a campaign's pairs: one per fixture and seed, or one per dataset of a corpus, each with its judgement.
-
-Exclusions decided beside the measurement (throttling, a foreign process, the operator's word) are applied here, to
-both arms of a pair. Nothing is dropped by value.
-"""
+"""The groups of a campaign's pairs: one per fixture and seed, or one per dataset of a corpus, each judged."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from campaigns.judging.past import Past
 from campaigns.judging.statistics import PairEffect, outliers, settle_drift
-from campaigns.judging.verdicts import Context, Judgement, judge
+from campaigns.judging.verdicts import Judgement, Sample
 from campaigns.plan import Role
-from campaigns.records import Exactness, Failure, Reason
+from campaigns.records import Exactness
 from results.reading import frames
-from results.reading.floors import pair_effects
+from results.reading.effects import pair_effects
+from results.reading.exclusions import excluded, grouped
 from results.reading.levels import ArmLevels, Source, arm_levels, source_of
 from results.store.reader import Reader
-
-EXCLUDING = frozenset(
-    {Reason.THROTTLE, Reason.FOREIGN_PROCESS, Reason.CLOCK_STEP, Reason.IDENTITY_FAIL, Reason.OPERATOR}
-)  # a failure of such a kind that names a pair or a startup excludes it, both arms
 
 
 @dataclass(frozen=True)
@@ -37,6 +30,7 @@ class Group:
     fixture: str  # id of the fixture, or name of the dataset
     seed: int | None
     n_pairs: int
+    n_prompts: int  # different prompts and seeds among the exact ones; the others are repeats
     n_exact_pairs: int
     n_admissible_pairs: int
     judgement: Judgement
@@ -90,27 +84,52 @@ class Setting:
         return self.resolution_ms / control.level_ms
 
 
-def build(name: str, rows: pd.DataFrame, requests: pd.DataFrame, floor: Sequence[float], setting: Setting) -> Group:
-    """`rows` are all its pairs, `requests` all of the campaign's, `floor` the A/A startup medians of its name."""
-    source, whole = setting.source, setting.corpus or rows.empty
+@dataclass(frozen=True)
+class Part:
+    """One group before it is judged: its rows, both arms, and the sample that speaks for it."""
+
+    rows: pd.DataFrame
+    control: ArmLevels
+    candidate: ArmLevels
+    sample: Sample
+
+    @property
+    def admissible(self) -> pd.DataFrame:
+        return self.rows[self.rows.admissible]
+
+
+def part(rows: pd.DataFrame, requests: pd.DataFrame, past: Past, setting: Setting) -> Part:
+    """`rows` are all its pairs, `requests` all of the campaign's."""
     admissible = rows[rows.admissible]
     control, candidate = (_side(requests, rows, role, setting) for role in (Role.CONTROL, Role.CANDIDATE))
-    effects = pair_effects(admissible, source)
-    context = Context(int(setting.plan["seed"]), setting.resolution(control), tuple(floor))
+    sample = Sample(
+        pairs=pair_effects(admissible, setting.source),
+        n_recorded=len(rows),
+        resolution=setting.resolution(control),
+        past=past,
+        levels={startup: math.log(ms * 1e6) for startup, ms in control.startup_levels_ms.items()},
+        settle=_settle(admissible, setting.source),
+    )
+    return Part(rows, control, candidate, sample)
+
+
+def build(name: str, of: Part, judgement: Judgement, setting: Setting) -> Group:
+    rows, whole = of.rows, setting.corpus or of.rows.empty
     return Group(
         id=name,
         fixture=name if whole else str(rows.fixture.iloc[0]),
         seed=None if whole else int(rows.seed.iloc[0]),
         n_pairs=len(rows),
+        n_prompts=len(rows.loc[rows.exactness >= setting.required, ["fixture", "seed"]].drop_duplicates()),
         n_exact_pairs=int((rows.exactness >= setting.required).sum()),
-        n_admissible_pairs=len(admissible),
-        judgement=judge(effects, len(rows), context),
-        control=control,
-        candidate=candidate,
-        settle_drift=_settle(admissible, source),
+        n_admissible_pairs=len(of.admissible),
+        judgement=judgement,
+        control=of.control,
+        candidate=of.candidate,
+        settle_drift=of.sample.settle,
         divergences=tuple(_divergence(row) for row in rows[rows.divergence_index.notna()].itertuples()),
-        n_outliers=len(outliers([effect.delta_log for effect in effects])),
-        n_unequal_rounds=int(unequal_rounds(admissible).sum()),
+        n_outliers=len(outliers([effect.delta_log for effect in of.sample.pairs])),
+        n_unequal_rounds=int(unequal_rounds(of.admissible).sum()),
     )
 
 
@@ -149,50 +168,3 @@ def group_effects(reader: Reader, campaign_id: str) -> dict[str, list[PairEffect
     source = source_of(frames.measured(requests))
     groups = grouped(pairs, json.loads(reader.campaign(campaign_id).plan_json))
     return {name: pair_effects(rows[rows.admissible], source) for name, rows in groups.items()}
-
-
-def grouped(pairs: pd.DataFrame, plan: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
-    """Pairs by fixture and seed in the order of the plan, or by dataset where the campaign runs a corpus."""
-    if plan["corpus"]:
-        dataset = {fixture["id"]: fixture["dataset"] for fixture in plan["fixtures"]}
-        names = pairs.fixture.map(dataset)
-        return {name: pairs[names == name] for name in dict.fromkeys(dataset.values())}
-    return {
-        group_id(fixture, seed): pairs[(pairs.fixture == fixture["id"]) & (pairs.seed == seed)]
-        for fixture in plan["fixtures"]
-        for seed in fixture["seeds"]
-    }
-
-
-def group_id(fixture: Mapping[str, Any], seed: int) -> str:
-    return str(fixture["id"]) if len(fixture["seeds"]) == 1 else f"{fixture['id']} seed {seed}"
-
-
-def context_length(fixture: str) -> int:
-    """131072 of `context-131072`; 0 where the name holds no length."""
-    found = re.fullmatch(r"(?:context|ctx|len)[-_]?(\d+)", fixture)
-    return int(found.group(1)) if found else 0
-
-
-def excluded(pairs: pd.DataFrame, failures: Sequence[Failure]) -> pd.DataFrame:
-    """Pairs with the exclusions that were decided about them beside the measurement; always both arms."""
-    for failure in (f for f in failures if f.reason in EXCLUDING):
-        hit = _named(pairs, failure)
-        pairs.loc[hit, "admissible"] = False
-        pairs.loc[hit, "reasons"] = [
-            json.dumps([*json.loads(text), failure.reason.value]) for text in pairs.loc[hit, "reasons"]
-        ]
-    return pairs
-
-
-def _named(pairs: pd.DataFrame, failure: Failure) -> pd.Series:
-    key = failure.key
-    if key is not None:
-        return (
-            (pairs.startup == key.startup)
-            & (pairs.fixture == key.fixture)
-            & (pairs.seed == key.seed)
-            & (pairs["repeat"] == key.repeat)
-        )
-    of_startup = pairs.startup == (-1 if failure.startup is None else failure.startup)
-    return of_startup & (pairs.control_startup_attempt == failure.startup_attempt)

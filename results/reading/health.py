@@ -22,6 +22,8 @@ class Determinism:
     n_prompts: int  # prompts that more than one startup answered
     n_equal: int
     differing: tuple[str, ...]  # fixtures and the startups that answered otherwise
+    n_repeated: int  # startups of a prompt that answered it more than once
+    n_repeats_equal: int
 
 
 def determinism(reader: Reader, measured: pd.DataFrame) -> tuple[Determinism, ...]:
@@ -36,7 +38,10 @@ def determinism(reader: Reader, measured: pd.DataFrame) -> tuple[Determinism, ..
             for fixture, seed in repeated.index[repeated.token_sha256 > 1]
         )
         equal = len(repeated) - len(differing)
-        found.append(Determinism(str(rows.arm.iloc[0]), str(role), len(repeated), equal, differing))
+        repeats = rows.groupby(["startup", "fixture", "seed"]).token_sha256.agg(["size", "nunique"])
+        often = repeats[repeats["size"] > 1]
+        same = int((often["nunique"] == 1).sum())
+        found.append(Determinism(str(rows.arm.iloc[0]), str(role), len(repeated), equal, differing, len(often), same))
     return tuple(found)
 
 

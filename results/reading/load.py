@@ -26,10 +26,16 @@ class HostLoad:
     num_cpus: int | None  # of the driver's host
 
     @property
+    def waited(self) -> str:
+        """Why times of this host are no support for a verdict; empty where no process had to wait for a processor."""
+        if self.num_cpus is None or self.largest <= self.num_cpus:
+            return ""
+        return f"the load of the host reached {self.largest:.2f} on {self.num_cpus} CPUs"
+
+    @property
     def line(self) -> str:
         cpus = "" if self.num_cpus is None else f" on {self.num_cpus} CPUs"
-        waited = self.num_cpus is not None and self.largest > self.num_cpus
-        mark = " ! more than there are: processes waited for one" if waited else ""
+        mark = " ! more than there are: processes waited for one" if self.waited else ""
         return f"load of the host: median {self.median:.2f}, largest {self.largest:.2f}{cpus}{mark}"
 
 

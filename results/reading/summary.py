@@ -6,7 +6,6 @@ Knows frames, statistics and verdicts; knows nothing of Markdown, HTML or JSON.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,19 +14,23 @@ from typing import Any
 import pandas as pd
 
 from campaigns.errors import Exit, highest
+from campaigns.judging import verdicts as judging
 from campaigns.judging.gates import Curve, curve_faults
-from campaigns.judging.statistics import PairEffect, holm, mismatch_bound
-from campaigns.judging.verdicts import Context, Evidence, Judgement, Verdict, counted, judge
+from campaigns.judging.past import Past
+from campaigns.judging.rules import rules_of
+from campaigns.judging.statistics import holm, mismatch_bound
+from campaigns.judging.verdicts import Evidence, Judged, Judgement, Verdict, counted
 from campaigns.plan import Mode
 from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Reason
 from results.reading import frames
 from results.reading.arrivals import ClientClock, client_clock
-from results.reading.floors import aa_medians
-from results.reading.groups import Group, Setting, build, context_length, excluded, group_effects, grouped
+from results.reading.exclusions import context_length, excluded, grouped
+from results.reading.groups import Group, Part, Setting, build, part
 from results.reading.health import Determinism, determinism, missing_notes
 from results.reading.levels import Source, source_of
 from results.reading.load import HostLoad, host_load
 from results.reading.occupancy import Occupancy, occupancy
+from results.reading.past import pasts_of
 from results.reading.schedules import ArmRoute, arm_routes
 from results.store.reader import Life, Reader
 
@@ -110,20 +113,19 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
     source = source_of(measured)
     lives = reader.lives(campaign_id)
     resolution_ms = _resolution_ms(lives)
-    floors = aa_medians(reader, campaign_id, campaign.fingerprint, group_effects)
     setting = Setting(plan, source, _required(plan, measured), resolution_ms)
+    load = host_load(reader, campaign_id, campaign.provenance)
+    parts, judged, past = _judged(reader, campaign, pairs, requests, setting, load)
     required = setting.required
     exact, failed = pairs.exactness >= required, _failed(pairs)
-    groups = tuple(
-        build(name, rows, requests, floors.get(name, []), setting) for name, rows in grouped(pairs, plan).items()
-    )
+    groups = tuple(build(name, of, judged.fixtures[name], setting) for name, of in parts.items())
     return Summary(
         campaign=campaign,
         status=reader.status(campaign_id),
         status_reason=_reason(reader, campaign_id),
         plan=plan,
         source=source,
-        judgement=overall([group.judgement for group in groups], plan),
+        judgement=judged.campaign,
         groups=_with_holm(groups),
         lives=tuple(lives),
         n_planned=_n_planned(plan),
@@ -139,10 +141,10 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         resolution_ms=resolution_ms,
         determinism=determinism(reader, measured),
         occupancy=occupancy(requests, lives, reader.identities(campaign_id)),
-        load=host_load(reader, campaign_id, campaign.provenance),
+        load=load,
         clock=client_clock(measured),
         failures=tuple(failures),
-        missing=missing_notes(measured, plan, required, lives, bool(floors)),
+        missing=missing_notes(measured, plan, required, lives, bool(past.startups)),
         flags=_flags(measured),
         pair_flags=_pair_flags(pairs),
         failed_gates=_failed_gates(groups, plan),
@@ -154,30 +156,22 @@ def _reason(reader: Reader, campaign_id: str) -> str:
     return events[-1].reason if events else ""
 
 
-def overall(judgements: Sequence[Judgement], plan: Mapping[str, Any]) -> Judgement:
-    """Geometric mean over the groups, equal weights; a slower or order-sensitive group is not averaged away."""
-    if len(judgements) == 1:
-        return judgements[0]
-    measured = [judgement for judgement in judgements if judgement.n_pairs]
-    if not measured:
-        return judge([], sum(1 for j in judgements if j.verdict is Verdict.INADMISSIBLE))
-    shared = set.intersection(*(set(judgement.startup_medians) for judgement in measured))
-    means = [
-        PairEffect(s, math.fsum(j.startup_medians[s] for j in measured) / len(measured), True) for s in sorted(shared)
-    ]
-    floors = [judgement.floor for judgement in measured if judgement.floor is not None]
-    widest = max(floors, key=lambda floor: floor.value, default=None)
-    mean = judge(means, len(means), Context(int(plan["seed"]), floor=widest))
-    mean = replace(mean, n_pairs=sum(j.n_pairs for j in measured), contrast=None)
-    return _overruled(mean, judgements)
-
-
-def _overruled(mean: Judgement, judgements: Sequence[Judgement]) -> Judgement:
-    for word in (Verdict.SLOWER, Verdict.ORDER_SENSITIVE):
-        hit = [judgement for judgement in judgements if judgement.verdict is word]
-        if hit:
-            return replace(mean, verdict=word, because=f"{len(hit)} of {len(judgements)} groups: {hit[0].because}")
-    return replace(mean, because=f"geometric mean of {len(judgements)} groups, equal weights: {mean.because}")
+def _judged(
+    reader: Reader,
+    campaign: Campaign,
+    pairs: pd.DataFrame,
+    requests: pd.DataFrame,
+    setting: Setting,
+    load: HostLoad | None,
+) -> tuple[dict[str, Part], Judged, Past]:
+    """The groups before and after they were judged, by the rules of the campaign's own version."""
+    rows = grouped(pairs, setting.plan)
+    entering = [name for name, found in rows.items() if found.admissible.any()]
+    each, whole = pasts_of(reader, campaign.campaign_id, entering)
+    parts = {name: part(found, requests, each.get(name, Past()), setting) for name, found in rows.items()}
+    about = judging.Setting(int(setting.plan["seed"]), whole, overloaded="" if load is None else load.waited)
+    judge = rules_of(campaign.methodology_version)
+    return parts, judge({name: of.sample for name, of in parts.items()}, about), whole
 
 
 def _with_holm(groups: tuple[Group, ...]) -> tuple[Group, ...]:
@@ -249,8 +243,8 @@ def _superseded(requests: pd.DataFrame) -> tuple[str, ...]:
 
 
 def bound(summary: Summary) -> float | None:
-    """The mismatch rate that the exact pairs still allow; None once a pair differed."""
-    return None if summary.n_inexact_pairs else mismatch_bound(summary.n_exact_pairs)
+    """The mismatch rate that the exact pairs still allow among other prompts; None once a pair differed."""
+    return None if summary.n_inexact_pairs else mismatch_bound(sum(group.n_prompts for group in summary.groups))
 
 
 def is_aa(summary: Summary) -> bool:

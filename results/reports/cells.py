@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from campaigns.judging.quantiles import Confidence, Quantile
 from campaigns.judging.statistics import Interval, percent
-from campaigns.judging.verdicts import Judgement
+from campaigns.judging.verdicts import Judgement, Verdict, show_range
 from campaigns.scope import Scope
 
 DASH = "–"
@@ -48,6 +48,12 @@ def interval(judgement: Judgement) -> str:
     return f"{bounds(judgement.interval)} ({judgement.interval.method})"
 
 
+def adjusted(judgement: Judgement) -> str:
+    """The interval at the level that the number of fixtures leaves; it decides the fixture's word."""
+    found = judgement.adjusted
+    return DASH if found is None else f"{bounds(found)} (at {100 * found.level:.4g} %)"
+
+
 def bounds(interval: Interval | None) -> str:
     """Both ends in percent, with one digit more than the width of the interval gives a meaning to."""
     if interval is None:
@@ -72,7 +78,7 @@ def places(resolution_ms: float | None) -> int:
 def floor(judgement: Judgement) -> str:
     if judgement.floor is None:
         return DASH
-    return f"± {percent(judgement.floor.value):.3f} % ({judgement.floor.source})"
+    return f"{show_range(-judgement.floor.value, judgement.floor.value)} ({judgement.floor.source})"
 
 
 def quantiles(found: Sequence[Quantile], *, refused_too: bool = False) -> str:
@@ -88,7 +94,12 @@ def _quantile(found: Quantile, refused_too: bool) -> str:
 
 
 def verdict(judgement: Judgement) -> str:
-    """The sign tells the direction without colour: + faster, - slower, ~ undecided, = equivalent, ! not usable."""
+    """The sign tells the direction without colour: + faster, - slower, ~ undecided, = equivalent, ! not usable.
+
+    Where bands are known, fewer than five startups are not told to be faster.
+    """
+    if judgement.banded and judgement.verdict is Verdict.FASTER:
+        return "~ indicative (faster)"
     signs = {"faster": "+", "slower": "-", "equivalent": "=", "inconclusive": "~", "below-resolution": "~"}
     sign = signs.get(judgement.verdict.value, "~" if judgement.verdict.value == "screen" else "!")
     return f"{sign} {judgement.verdict.value}"

@@ -70,8 +70,10 @@ def _answer(judgement: Judgement) -> str:
     if judgement.effect is None:
         return f"{judgement.verdict.value}: {judgement.because}"
     found = _direction(judgement.effect, min(2, cells.digits(judgement.interval) + 1))
-    if judgement.verdict in (Verdict.FASTER, Verdict.SLOWER):
-        return found
+    if judgement.banded and judgement.verdict is Verdict.FASTER:
+        return f"indicative ({found} was measured)"
+    if judgement.verdict is (Verdict.SLOWER if judgement.effect > 0 else Verdict.FASTER):
+        return found  # a mean may be faster whose verdict one fixture made slower
     return f"{judgement.verdict.value} ({found} was measured)"
 
 

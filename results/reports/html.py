@@ -15,7 +15,8 @@ from markupsafe import Markup, escape
 
 from campaigns.records import Score
 from results.reading import frames
-from results.reading.groups import Group, excluded, grouped
+from results.reading.exclusions import excluded, grouped
+from results.reading.groups import Group
 from results.reading.summary import Summary, is_aa
 from results.reports import cells, figures
 from results.reports.answers import side_by_side

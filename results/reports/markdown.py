@@ -9,7 +9,7 @@ from campaigns.judging.verdicts import counted
 from campaigns.plan import differences
 from campaigns.records import Score
 from campaigns.scope import Scope
-from results.reading.health import told_once
+from results.reading.health import Determinism, told_once
 from results.reading.summary import Summary, bound, is_aa
 from results.reports import cells, tables
 from results.reports.headline import arms, headline
@@ -69,6 +69,7 @@ def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
     """The lists under the tables; empty ones are left out."""
     lists = (
         ("Arms", _arms(summary)),
+        ("Notes on the verdict", _remarks(summary)),
         ("Excluded", _excluded(summary)),
         ("Schedules", [line for found in summary.schedules for line in found.lines()]),
         ("What was missing", list(summary.missing)),
@@ -76,7 +77,7 @@ def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
         ("Failed gates", list(summary.failed_gates)),
         ("Superseded attempts", list(summary.superseded)),
         ("First divergences", [line for group in summary.groups for line in group.divergences][:20]),
-        ("Restart determinism", _determinism(summary)),
+        ("Determinism over restarts and repeats", _determinism(summary)),
         ("Devices", _devices(summary)),
         ("Failures", [f"{f.utc} {f.reason.value}: {f.message}" for f in told_once(summary.failures)]),
         ("How it was measured", _method(summary)),
@@ -88,6 +89,14 @@ def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
 def _arms(summary: Summary) -> list[str]:
     """Everything that the candidate does otherwise."""
     return list(differences(*arms(summary)))
+
+
+def _remarks(summary: Summary) -> list[str]:
+    """What did not decide and should be known, of the campaign and of its fixtures."""
+    own = list(summary.judgement.notes)
+    if len(summary.groups) == 1:
+        return own
+    return own + [f"{group.id}: {note}" for group in summary.groups for note in group.judgement.notes]
 
 
 def _excluded(summary: Summary) -> list[str]:
@@ -119,10 +128,16 @@ def _determinism(summary: Summary) -> list[str]:
         if arm.n_prompts:
             lines.append(
                 f"{arm.role} ({arm.arm}): {arm.n_equal}/{counted(arm.n_prompts, 'prompt')} answered equally "
-                "by all startups"
+                f"by all startups{_repeats(arm)}"
             )
             lines += [f"{arm.role}, {difference}" for difference in arm.differing[:10]]
     return lines
+
+
+def _repeats(arm: Determinism) -> str:
+    if not arm.n_repeated:
+        return ""
+    return f", {arm.n_repeats_equal}/{arm.n_repeated} by all repeats inside a startup"
 
 
 def _devices(summary: Summary) -> list[str]:
@@ -155,8 +170,11 @@ def _method(summary: Summary) -> list[str]:
         lines += [summary.clock.line, f"connections: {_connections(summary)}"]
     lines += _manners(summary)
     if limit is not None:
-        pairs = counted(summary.n_exact_pairs, "pair")
-        lines.append(f"no mismatch in {pairs} bounds the mismatch rate at {100 * limit:.1f} % (95 %)")
+        prompts = counted(sum(group.n_prompts for group in summary.groups), "prompt")
+        lines.append(
+            f"no mismatch on {prompts} bounds the mismatch rate of other prompts at {100 * limit:.1f} % (95 %); "
+            "repeats of a prompt speak of determinism alone"
+        )
     return lines
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from campaigns.judging.quantiles import METHOD, Quantile
-from campaigns.judging.statistics import Interval, percent
+from campaigns.judging.statistics import MAX_STARTUPS_EXACT, RESAMPLES, Interval, NoiseFloor, percent
 from campaigns.judging.verdicts import Judgement
 from campaigns.plan import differences
 from campaigns.records import Score
@@ -95,11 +95,17 @@ def judged(judgement: Judgement) -> dict[str, Any]:
         "ci_method": interval.method if interval else None,
         "ci_90_pct": _bounds(judgement.interval_90),
         "bootstrap_pct": _bounds(judgement.bootstrap),
+        "ci_deciding_pct": _bounds(judgement.adjusted or interval),
+        "ci_deciding_level": None if interval is None else (judgement.adjusted or interval).level,
         "p_sign_flip": judgement.p,
+        "p_sign_flip_method": _flips(judgement),
         "n_startups": judgement.n_startups,
         "startup_effects_pct": {str(s): _pct(m) for s, m in judgement.startup_medians.items()},
         "noise_floor_pct": _pct(judgement.floor.value if judgement.floor else None),
+        "noise_floor_bounds_pct": _both_sides(judgement.floor),
         "noise_floor_source": judgement.floor.source if judgement.floor else None,
+        "bands_pct": _pct(judgement.bands),
+        "notes": list(judgement.notes),
         "order_contrast_pct": _pct(contrast.value if contrast else None),
         "order_contrast_p": contrast.p if contrast else None,
         "order_imbalance": contrast.imbalance if contrast else None,
@@ -111,6 +117,7 @@ def change(group: Group) -> dict[str, Any]:
     return {
         "fixture_id": group.id,
         "metric": "complete_round_ms",
+        "effect_metric": "decode_time" if group.n_unequal_rounds else "complete_round_ms",
         "control": group.control.level_ms,
         "candidate": group.candidate.level_ms,
         "delta_ms": group.delta_ms,
@@ -126,6 +133,7 @@ def _group(group: Group, source: Source) -> dict[str, Any]:
         "fixture_id": group.id,
         "seed": group.seed,
         "n_pairs": group.n_pairs,
+        "n_prompts": group.n_prompts,
         "n_exact_pairs": group.n_exact_pairs,
         "n_admissible_pairs": group.n_admissible_pairs,
         "n_excluded": group.n_pairs - group.n_admissible_pairs,
@@ -214,6 +222,16 @@ def _round_source(source: Source) -> str:
 
 def _bounds(interval: Interval | None) -> list[float] | None:
     return None if interval is None else [percent(interval.low), percent(interval.high)]
+
+
+def _both_sides(floor: NoiseFloor | None) -> list[float] | None:
+    return None if floor is None else [percent(-floor.value), percent(floor.value)]
+
+
+def _flips(judgement: Judgement) -> str | None:
+    if judgement.p is None:
+        return None
+    return "exact" if judgement.n_startups <= MAX_STARTUPS_EXACT else f"monte-carlo-{RESAMPLES}"
 
 
 def _pct(effect: float | None) -> float | None:

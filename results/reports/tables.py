@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from campaigns.judging.statistics import mismatch_bound
+from campaigns.judging.statistics import MAX_STARTUPS_EXACT, RESAMPLES, mismatch_bound
 from campaigns.judging.verdicts import counted
 from campaigns.plan import Role
 from campaigns.records import Score
 from campaigns.scorers.paired import Discordance, discordance, newest
-from results.reading.groups import Group, context_length
+from results.reading.exclusions import context_length
+from results.reading.groups import Group
 from results.reading.levels import ArmLevels
 from results.reading.summary import Summary
 from results.reports import cells
@@ -76,12 +77,14 @@ def _metric_rows(summary: Summary, refused_too: bool) -> list[tuple[str, Callabl
 def _second_lines(summary: Summary) -> list[tuple[str, Callable[[Group], str]]]:
     """Bootstrap and sign flip, from the number of startups on at which they say something."""
     lines: list[tuple[str, Callable[[Group], str]]] = []
+    if any(group.judgement.adjusted for group in summary.groups):
+        lines.append(("interval that decides (Holm over the fixtures)", lambda g: cells.adjusted(g.judgement)))
     if any(group.judgement.bootstrap for group in summary.groups):
         lines.append(("hierarchical bootstrap, 95 %", lambda g: cells.bounds(g.judgement.bootstrap)))
     if any(group.judgement.p is not None for group in summary.groups):
-        lines.append(
-            ("sign-flip p (Holm)", lambda g: f"{cells.number(g.judgement.p, 4)} ({cells.number(g.p_holm, 4)})")
-        )
+        drawn = any(g.judgement.n_startups > MAX_STARTUPS_EXACT for g in summary.groups)
+        name = f"sign-flip p (Holm{f'; Monte Carlo, {RESAMPLES} flips' if drawn else ''})"
+        lines.append((name, lambda g: f"{cells.number(g.judgement.p, 4)} ({cells.number(g.p_holm, 4)})"))
     return lines
 
 
@@ -107,12 +110,14 @@ def _resolution(summary: Summary) -> str:
 
 
 def exact_pairs(group: Group) -> str:
-    """n/n, and the mismatch rate that so few pairs still allow."""
+    """n/n, and the mismatch rate that so few prompts still allow; repeats of one prompt bound nothing."""
     count = f"{group.n_exact_pairs}/{group.n_pairs}"
-    limit = mismatch_bound(group.n_pairs)
+    limit = mismatch_bound(group.n_prompts)
     if group.n_exact_pairs < group.n_pairs or limit is None:
         return count
-    return f"{count} (mismatch rate ≤ {100 * limit:.1f} %)"
+    if group.n_prompts == 1:
+        return f"{count} ({counted(group.n_pairs, 'repeat')} of one prompt)"
+    return f"{count} ({counted(group.n_prompts, 'prompt')}: mismatch rate ≤ {100 * limit:.1f} %)"
 
 
 def startups(summary: Summary) -> Table:

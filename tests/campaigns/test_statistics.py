@@ -8,7 +8,10 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from campaigns.judging.decision import holm_levels, null_floor
+from campaigns.judging.past import Past, bands, centred, noise_floor
 from campaigns.judging.quantiles import Confidence, interval, median_quantile, quantile
+from campaigns.judging.rules import judge, judge_campaign
 from campaigns.judging.statistics import (
     Interval,
     PairEffect,
@@ -17,7 +20,6 @@ from campaigns.judging.statistics import (
     holm,
     mismatch_bound,
     nested_bootstrap,
-    noise_floor,
     order_contrast,
     outliers,
     percent,
@@ -27,8 +29,9 @@ from campaigns.judging.statistics import (
     startup_medians,
     t_interval,
 )
-from campaigns.judging.verdicts import Context, Evidence, Verdict, judge
+from campaigns.judging.verdicts import Evidence, Sample, Setting, Verdict
 from campaigns.scope import Scope, ScopeMismatch, Series, pooled
+from results.reports import cells
 
 
 def effects(*startups, first=True):
@@ -113,7 +116,7 @@ def test_order_contrast_sees_a_second_position_gain_and_ignores_startups():
     assert contrast.value == pytest.approx(-2 * gain)
     assert (contrast.n_signs, contrast.agreeing) == (9, 9)
     judgement = judge(pairs, len(pairs))
-    assert judgement.verdict is Verdict.ORDER_SENSITIVE and "order contrast" in judgement.because
+    assert judgement.verdict is Verdict.ORDER_SENSITIVE and "depends on which arm goes first" in judgement.because
     # a pure difference between startups is not an order effect
     level = [PairEffect(s, 0.05 * s + 0.001 * k, k % 2 == 0) for s in range(3) for k in range(6)]
     assert abs(order_contrast(level).value) < 0.002
@@ -124,14 +127,98 @@ def test_order_imbalance_of_an_odd_k_is_told():
     assert order_contrast(effects([0.0] * 6)).imbalance == 0
 
 
+def test_holm_levels_reject_what_holm_rejects():
+    rng = np.random.default_rng(4)
+    for p in rng.random((200, 5)) ** 3:
+        adjusted = holm({str(i): float(value) for i, value in enumerate(p)})
+        rejected = [adjusted[str(i)] <= 0.05 for i in range(5)]
+        assert (p <= holm_levels(p, 0.05)).tolist() == rejected
+
+
+def test_a_floor_shrinks_as_the_headline_does():
+    past = np.random.default_rng(0).normal(0, 0.005, 40)
+    floors = [float(null_floor(past, n)) for n in (3, 8, 30)]
+    assert floors[0] > 1.4 * floors[1] > 1.4 * 1.5 * floors[2]
+    # the median of three normal startups has sd 0.67 of one
+    assert floors[0] == pytest.approx(1.96 * 0.67 * past.std(), rel=0.12)
+
+
 def test_noise_floor_takes_the_best_source():
     own = Interval(-0.004, 0.002, 0.95, "t")
-    many = list(np.linspace(-0.01, 0.01, 21))
-    assert noise_floor(many, own, 0.001).value == pytest.approx(np.quantile(np.abs(many), 0.95))
-    assert noise_floor([0.001, -0.001, 0.002], own, 0.001).source == "A/A half width, 3 startups"
-    assert noise_floor([], own, 0.001).value == pytest.approx(0.003)
-    assert noise_floor([], own, 0.009).value == 0.009 and noise_floor([], own, 0.009).source == "no A/A"
-    assert noise_floor([0.1], None, 0.001) is None  # a screen has no floor of its own
+    aa = Past(aa=(0.001, -0.001, 0.002))
+    assert noise_floor(aa, 3, own, None, None).source == "A/A, 3 startups"
+    assert noise_floor(aa, 3, own, None, None).value < 0.0021 < noise_floor(aa, 3, own, 0.009, None).value == 0.009
+    both = Past(aa=aa.aa, ab=centred((-0.02, -0.021, -0.019)))
+    assert noise_floor(both, 3, own, None, None).source == "A/A, 3 startups; A/B, 3 startups"
+    assert noise_floor(Past(), 3, own, 0.001, None).value == pytest.approx(0.003)
+    assert noise_floor(Past(), 3, own, 0.001, None).source == "no A/A"
+    assert noise_floor(aa, 2, None, 0.001, None) is None  # a screen has none
+
+
+def test_bands_are_told_from_chance():
+    rng = np.random.default_rng(2)
+    one = [bands(list(rng.normal(0, 0.002, 10))) for _ in range(400)]
+    assert sum(found is not None for found in one) <= 24  # 5 %, and what 400 draws add
+    two = [bands(list(rng.choice([-0.005, 0.005], 12) + rng.normal(0, 0.0015, 12))) for _ in range(200)]
+    assert sum(found is not None for found in two) > 150
+    assert np.median([found for found in two if found]) == pytest.approx(0.01, rel=0.1)
+    assert bands([0.0, 0.01] * 3) is None  # six startups are too few to know
+
+
+def test_fewer_than_five_startups_in_known_bands_are_not_told_to_be_faster():
+    banded = Past(aa=tuple(0.005 * (-1) ** i + 0.0001 * i for i in range(10)))
+    within, beyond = steady(-0.008, 3), steady(-0.03, 3)
+    assert judge(within, 18).verdict is Verdict.FASTER
+    assert judge(within, 18, past=banded).verdict is Verdict.INCONCLUSIVE
+    found = judge(beyond, 18, past=banded)
+    assert found.verdict is Verdict.FASTER and found.banded and "fewer than 5 startups" in found.notes[0]
+    assert cells.verdict(found) == "~ indicative (faster)"
+    assert cells.verdict(judge(steady(-0.03, 5), 30, past=banded)) == "+ faster"
+    assert cells.verdict(judge(steady(0.03, 3), 18, past=banded)) == "- slower"
+
+
+def test_levels_of_the_control_tell_of_bands_too():
+    before = Past(levels=tuple(2.0 + 0.01 * (i % 2) + 0.0001 * i for i in range(9)))
+    found = judge(steady(-0.008, 3), 18, past=before, levels={0: 2.0, 1: 2.0, 2: 2.0})
+    assert found.bands == pytest.approx(0.01, rel=0.1) and found.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_loaded_host_and_a_restless_control_support_nothing():
+    pairs = steady(-0.02, 6)
+    assert judge(pairs, 36).evidence is Evidence.SUPPORTED
+    busy = judge_campaign({"": Sample(pairs, 36)}, Setting(overloaded="the load reached 9 on 2 CPUs")).campaign
+    assert busy.evidence is Evidence.INDICATIVE and "the load reached 9" in busy.notes[-1]
+    restless = judge(pairs, 36, settle=dict.fromkeys(range(6), 0.05))
+    assert restless.evidence is Evidence.INDICATIVE and "drifted by +5.127 %" in restless.notes[-1]
+    assert judge(pairs, 36, settle=dict.fromkeys(range(6), 0.01)).evidence is Evidence.SUPPORTED
+
+
+@pytest.mark.parametrize(("effect", "order", "verdict"), [
+    (0.05, 0.04, Verdict.SLOWER),  # never hidden
+    (-0.05, 0.01, Verdict.FASTER),  # a note
+    (-0.01, 0.05, Verdict.ORDER_SENSITIVE),
+    (0.0, 0.002, Verdict.EQUIVALENT),
+    (0.0, 0.05, Verdict.ORDER_SENSITIVE),
+])  # fmt: skip
+def test_order_decides_only_where_the_conclusion_depends_on_it(effect, order, verdict):
+    pairs = [
+        PairEffect(p.startup, p.delta_log + (order / 2 if p.control_first else -order / 2), p.control_first)
+        for p in steady(effect, 8)
+    ]
+    found = judge(pairs, len(pairs))
+    assert found.verdict is verdict
+    assert any("the verdict stands" in note for note in found.notes) == (verdict is not Verdict.ORDER_SENSITIVE)
+
+
+def test_one_slower_fixture_takes_the_word_and_a_certain_one_gives_its_own():
+    def campaign(slow, spread):
+        fixtures = {f"f{i}": steady(-0.03, 5) for i in range(4)} | {"slow": steady(slow, 5, spread)}
+        return judge_campaign({name: Sample(pairs, 30) for name, pairs in fixtures.items()}).campaign
+
+    assert campaign(0.05, 0.0002).verdict is Verdict.SLOWER
+    unsure = campaign(0.02, 0.03)
+    assert unsure.verdict is Verdict.INCONCLUSIVE and "1 of 5 fixtures slower (slow: " in unsure.because
+    assert campaign(-0.01, 0.0002).verdict is Verdict.FASTER
 
 
 def test_settle_drift_compares_the_halves():
@@ -155,35 +242,35 @@ def steady(effect, startups, spread=0.0002):
 
 
 @pytest.mark.parametrize(
-    ("pairs", "recorded", "context", "evidence", "verdict"),
+    ("pairs", "recorded", "more", "evidence", "verdict"),
     [
-        ([], 0, Context(), Evidence.SCREEN, Verdict.NOTHING_MEASURED),
-        ([], 7, Context(), Evidence.SCREEN, Verdict.INADMISSIBLE),
-        (steady(-0.5, 2), 12, Context(), Evidence.SCREEN, Verdict.SCREEN),
-        (steady(-0.02, 3), 18, Context(), Evidence.INDICATIVE, Verdict.FASTER),
-        (steady(-0.02, 5), 30, Context(), Evidence.SUPPORTED, Verdict.FASTER),
-        (steady(0.02, 4), 24, Context(), Evidence.INDICATIVE, Verdict.SLOWER),
-        (steady(0.0, 3), 18, Context(), Evidence.INDICATIVE, Verdict.EQUIVALENT),
-        (effects([-0.01] * 6, [0.01] * 6, [0.012] * 6), 18, Context(), Evidence.INDICATIVE, Verdict.INCONCLUSIVE),
+        ([], 0, {}, Evidence.SCREEN, Verdict.NOTHING_MEASURED),
+        ([], 7, {}, Evidence.SCREEN, Verdict.INADMISSIBLE),
+        (steady(-0.5, 2), 12, {}, Evidence.SCREEN, Verdict.SCREEN),
+        (steady(-0.02, 3), 18, {}, Evidence.INDICATIVE, Verdict.FASTER),
+        (steady(-0.02, 5), 30, {}, Evidence.SUPPORTED, Verdict.FASTER),
+        (steady(0.02, 4), 24, {}, Evidence.INDICATIVE, Verdict.SLOWER),
+        (steady(0.0, 3), 18, {}, Evidence.INDICATIVE, Verdict.EQUIVALENT),
+        (effects([-0.01] * 6, [0.01] * 6, [0.012] * 6), 18, {}, Evidence.INDICATIVE, Verdict.INCONCLUSIVE),
         # real, and smaller than what an A/A campaign shows between equal arms
-        (steady(-0.02, 3), 18, Context(aa_medians=(0.03, -0.03, 0.02) * 3), Evidence.INDICATIVE, Verdict.INCONCLUSIVE),
+        (steady(-0.02, 3), 18, {"past": Past((0.03, -0.03, 0.025) * 3)}, Evidence.INDICATIVE, Verdict.INCONCLUSIVE),
         # beyond its own noise and below what the client can see
-        (steady(-0.02, 3), 18, Context(resolution=0.03, aa_medians=(0.001, -0.001, 0.0)), Evidence.INDICATIVE,
-         Verdict.BELOW_RESOLUTION),
+        (steady(-0.02, 3), 18, {"resolution": 0.03}, Evidence.INDICATIVE, Verdict.BELOW_RESOLUTION),
     ],
 )  # fmt: skip
-def test_words_follow_the_numbers(pairs, recorded, context, evidence, verdict):
-    judgement = judge(pairs, recorded, context)
+def test_words_follow_the_numbers(pairs, recorded, more, evidence, verdict):
+    judgement = judge(pairs, recorded, **more)
     assert (judgement.evidence, judgement.verdict) == (evidence, verdict)
     assert judgement.because
 
 
 def test_an_interval_that_excludes_zero_is_not_enough_alone():
     pairs = steady(-0.001, 8, 0.00001)
-    floor = tuple(0.002 * (-1) ** i for i in range(10))
+    noisy = Past(tuple(0.002 * (-1) ** i for i in range(10)))
     assert judge(pairs, 48).verdict is Verdict.FASTER
-    assert judge(pairs, 48, Context(aa_medians=floor)).verdict is Verdict.EQUIVALENT
-    assert judge(pairs, 48, Context(aa_medians=floor, margin=0.0005)).verdict is Verdict.INCONCLUSIVE
+    assert judge(pairs, 48, past=noisy).verdict is Verdict.EQUIVALENT
+    sample = {"": Sample(pairs, 48, past=noisy)}
+    assert judge_campaign(sample, Setting(margin=0.0005)).campaign.verdict is Verdict.INCONCLUSIVE
 
 
 # -- quantiles and scopes ---------------------------------------------------------------------------------------------

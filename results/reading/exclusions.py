@@ -1,0 +1,67 @@
+"""Which pairs belong to which group, and which are excluded by what was decided beside the measurement.
+
+Exclusions (throttling, a foreign process, the operator's word) are applied to both arms of a pair. Nothing is dropped
+by value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from campaigns.records import Failure, Reason
+
+EXCLUDING = frozenset(
+    {Reason.THROTTLE, Reason.FOREIGN_PROCESS, Reason.CLOCK_STEP, Reason.IDENTITY_FAIL, Reason.OPERATOR}
+)  # a failure of such a kind that names a pair or a startup excludes it, both arms
+
+
+def grouped(pairs: pd.DataFrame, plan: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
+    """Pairs by fixture and seed in the order of the plan, or by dataset where the campaign runs a corpus."""
+    if plan["corpus"]:
+        dataset = {fixture["id"]: fixture["dataset"] for fixture in plan["fixtures"]}
+        names = pairs.fixture.map(dataset)
+        return {name: pairs[names == name] for name in dict.fromkeys(dataset.values())}
+    return {
+        group_id(fixture, seed): pairs[(pairs.fixture == fixture["id"]) & (pairs.seed == seed)]
+        for fixture in plan["fixtures"]
+        for seed in fixture["seeds"]
+    }
+
+
+def group_id(fixture: Mapping[str, Any], seed: int) -> str:
+    return str(fixture["id"]) if len(fixture["seeds"]) == 1 else f"{fixture['id']} seed {seed}"
+
+
+def context_length(fixture: str) -> int:
+    """131072 of `context-131072`; 0 where the name holds no length."""
+    found = re.fullmatch(r"(?:context|ctx|len)[-_]?(\d+)", fixture)
+    return int(found.group(1)) if found else 0
+
+
+def excluded(pairs: pd.DataFrame, failures: Sequence[Failure]) -> pd.DataFrame:
+    """Pairs with the exclusions that were decided about them beside the measurement; always both arms."""
+    for failure in (f for f in failures if f.reason in EXCLUDING):
+        hit = _named(pairs, failure)
+        pairs.loc[hit, "admissible"] = False
+        pairs.loc[hit, "reasons"] = [
+            json.dumps([*json.loads(text), failure.reason.value]) for text in pairs.loc[hit, "reasons"]
+        ]
+    return pairs
+
+
+def _named(pairs: pd.DataFrame, failure: Failure) -> pd.Series:
+    key = failure.key
+    if key is not None:
+        return (
+            (pairs.startup == key.startup)
+            & (pairs.fixture == key.fixture)
+            & (pairs.seed == key.seed)
+            & (pairs["repeat"] == key.repeat)
+        )
+    of_startup = pairs.startup == (-1 if failure.startup is None else failure.startup)
+    return of_startup & (pairs.control_startup_attempt == failure.startup_attempt)
