@@ -1,6 +1,7 @@
 """How wrong are streaming clients? All of them against one server whose truth is scripted, in one run.
 
     python benchmarks/client_error.py [--requests 20] [--tokens 128] [--interval-us 8000] [--passes 2]
+        [--manners '' nagle coalescing fragments] [--busy 0 2]
         [--tokenizer FOLDER --vllm VENV --aiperf VENV --guidellm VENV]
 
 Without options it compares our client with http.client, aiohttp and httpx. Each tool runs in the environment that is
@@ -19,8 +20,11 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +32,7 @@ from typing import Any
 import numpy as np
 from client_peers import Seen, Setup, aiperf, guidellm, libraries, run_library, vllm_bench
 
-from orchestrator.measuring.calibration import null_server
+from orchestrator.measuring.calibration import MANNERS, null_server
 from orchestrator.measuring.client import Call, Client
 from orchestrator.measuring.stream import read
 from orchestrator.servers.adapters.control import ask_json
@@ -113,24 +117,47 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--interval-us", type=int, default=8000)
     parser.add_argument("--passes", type=int, default=2)
+    parser.add_argument("--manners", nargs="*", default=["", *MANNERS], help="of the server; '' is TCP_NODELAY")
+    parser.add_argument("--busy", type=int, nargs="*", default=[0, 2], help="busy loops beside (none, then two)")
     for tool in ("vllm", "aiperf", "guidellm"):
         parser.add_argument(f"--{tool}", type=Path, metavar="VENV")
     parser.add_argument("--tokenizer", type=Path, metavar="FOLDER", help="needed by the three tools")
     options = parser.parse_args()
+    print(f"{options.requests * options.passes} requests of {options.tokens} chunks, one every")
+    print(f"{options.interval_us} us; {os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f}. Microseconds.\n")
+    print("| server | busy loops | client | delivery p50 | p99 | TTFT p50 | round average p50 | p95 | round median |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for manner in options.manners:
+        for num_busy in options.busy:
+            with busy(num_busy):
+                found = measured(options, manner)
+            for name, pairs in found.items():
+                print(f"| {manner or 'polite'} | {num_busy} {row(name, pairs)}", flush=True)
+
+
+def measured(options: argparse.Namespace, manner: str) -> dict[str, list[tuple[Seen, Truth]]]:
+    """What every client saw of one server, and the truth."""
     found: dict[str, list[tuple[Seen, Truth]]] = {}
-    with null_server(options.interval_us) as base_url:
+    with null_server(options.interval_us, manner) as base_url:
         for _ in range(options.passes):
             with tempfile.TemporaryDirectory() as folder:
                 for name, peer in peers(options, base_url, Path(folder)).items():
                     before = num_answered(base_url)
                     seen = peer()
                     found.setdefault(name, []).extend(zip(seen, truth_since(base_url, before, len(seen)), strict=True))
-    print(f"{options.requests * options.passes} requests of {options.tokens} chunks, one every")
-    print(f"{options.interval_us} us; {os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f}. Microseconds.\n")
-    print("| client | delivery p50 | p99 | TTFT p50 | round average p50 | p95 | round median |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for name, pairs in found.items():
-        print(row(name, pairs))
+    return found
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes beside, each of which would take a CPU to itself."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 if __name__ == "__main__":

@@ -118,12 +118,11 @@ def summary(sights: Sequence[Sight]) -> Calibration:
 
 
 @contextmanager
-def null_server(interval_us: int = INTERVAL_US) -> Iterator[str]:
+def null_server(interval_us: int = INTERVAL_US, manner: str = "") -> Iterator[str]:
     """Base URL of a null server in a process of its own."""
-    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("nullserver.py"))]
-    with subprocess.Popen(
-        [*command, "--interval-us", str(interval_us)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    program = [sys.executable, "-I", "-S", str(Path(__file__).with_name("nullserver.py"))]
+    command = [*program, "--interval-us", str(interval_us), "--manner", manner]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
             port = process.stdout.readline()

@@ -8,7 +8,7 @@ A request may ask for the `manner` of a real server: `nagle` (TCP_NODELAY was ne
 write behind the first) or `fragments` (as a proxy of TLS cuts: a write ends inside a chunk). A chunk's stamp is that of
 the write that completes it.
 
-    python nullserver.py [--port 0] [--interval-us 4000]      prints its port, then serves
+    python nullserver.py [--port 0] [--interval-us 4000] [--manner nagle]      prints its port, then serves
 
 `GET /truth` answers {"requests": [{"arrival_ns": ns, "chunks_ns": [ns, …]}, …]}, oldest first: when each streamed
 request had been read, and when each of its chunks was sent.
@@ -36,8 +36,8 @@ _WORD = " a"  # one token of text per chunk for clients that count text
 
 
 class NullServer:
-    def __init__(self, port: int, interval_us: int) -> None:
-        self._interval_us = interval_us
+    def __init__(self, port: int, interval_us: int, manner: str) -> None:
+        self._interval_us, self._manner = interval_us, manner
         self._truth: list[dict[str, Any]] = []
         self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
@@ -78,7 +78,7 @@ class NullServer:
         interval_ns = 1000 * int(asked.get("interval_us", self._interval_us))
         chunks = [_framed(event) for event in _events(path.endswith("chat/completions"), num_chunks)]
         end = b"".join(_framed(event) for event in _ending(asked, num_chunks)) + _framed("[DONE]") + b"0\r\n\r\n"
-        manner = asked.get("manner", "")
+        manner = asked.get("manner", self._manner)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, manner != "nagle")
         connection.sendall(_HEAD)
         time.sleep(_LEAD_S)
@@ -153,8 +153,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--interval-us", type=int, default=4000)
+    parser.add_argument("--manner", default="", help="of requests that ask for none")
     options = parser.parse_args()
-    server = NullServer(options.port, options.interval_us)
+    server = NullServer(options.port, options.interval_us, options.manner)
     gc.freeze()
     gc.disable()
     threading.Thread(target=server.serve, daemon=True).start()
