@@ -60,9 +60,9 @@ def capture(work: Callable[[], T]) -> tuple[Graph, T]:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Nothing of CUDA is destroyed inside by this thread. Captures of several threads follow one another."""
-    collects = gc.isenabled()
     try:
         with _RUNNING:
+            collects = gc.isenabled()
             gc.disable()
             try:
                 yield

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from kernels.selection import Candidates
 from runtime.engine.clock import PhaseClock
+from runtime.engine.gating import allowed, gated
 from runtime.engine.graphs import Graphs
 from runtime.engine.outcome import Landing, Outcome, holds, pack
-from runtime.engine.sequence import Bonus, Generation, Prefill, RoundRecord, TokenGate
+from runtime.engine.sequence import Bonus, Generation, Prefill, RoundRecord
 from runtime.engine.vocabulary import Vocabulary
 from runtime.memory.cache import DraftCache
 from runtime.memory.state import RequestState
@@ -106,7 +107,7 @@ class Decoder:
         clock, hits = PhaseClock(self.device), _hits(self.operators)
         proposal = self.propose(generation, rows - 1) if rows > 1 else None
         if proposal is not None and generation.gate is not None:
-            proposal = _gated(proposal, generation.gate)
+            proposal = gated(proposal, generation.gate)
             rows = len(proposal) + 1
         clock.mark()
         verified = self.verify(generation, state, proposal)
@@ -148,7 +149,7 @@ class Decoder:
     def accept(self, generation: Generation, logits: Tensor, proposal: Proposal | None) -> Judged:
         """Begin to judge the drafts, and the token that follows them, by `logits` [R, V]."""
         if generation.gate is not None:
-            logits = self.vocabulary.masked(logits, _allowed(generation.gate, proposal))
+            logits = self.vocabulary.masked(logits, allowed(generation.gate, proposal))
         params, bonus = generation.sampling, generation.bonus(self.device)
         proposal = proposal or _nothing(bonus)
         inputs = (logits, proposal.tokens, proposal.ids, proposal.q, bonus)
@@ -210,7 +211,7 @@ class Decoder:
         if order is None:
             return ()
         if order.of_sampled_law and generation.gate is not None:
-            logits = self.vocabulary.masked(logits, _allowed(generation.gate, proposal))
+            logits = self.vocabulary.masked(logits, allowed(generation.gate, proposal))
         rows = self.vocabulary.whole(logits)[: len(tokens)]
         params = generation.sampling if order.of_sampled_law else SamplingParams()
         return token_logprobs(distribution(rows, params), tokens, order.top)
@@ -281,19 +282,6 @@ def _positions(like: Tensor, start: int, length: int) -> Tensor:
 def _nothing(like: Tensor) -> Proposal:
     empty = like.new_empty(1, 0, 1)
     return Proposal(empty[..., 0], empty, empty.double())
-
-
-def _gated(proposal: Proposal, gate: TokenGate) -> Proposal:
-    """The drafts up to and including the first that the grammar forbids: it is rejected for certain, by the usual rule,
-    and nothing behind it can count."""
-    drafts = proposal.tokens[0].tolist()
-    allowed = gate.allowed(drafts)
-    keep = next((i for i, draft in enumerate(drafts) if not allowed[i, draft]), len(drafts)) + 1
-    return Proposal(proposal.tokens[:, :keep], proposal.ids[:, :keep], proposal.q[:, :keep])
-
-
-def _allowed(gate: TokenGate, proposal: Proposal | None) -> Tensor:
-    return gate.allowed(proposal.tokens[0].tolist() if proposal is not None else [])
 
 
 def _hits(operators: Operators) -> dict[tuple[str, str], int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
@@ -185,8 +186,13 @@ def test_failing_work_leaves_nothing_behind(driver: Driver, collects: bool) -> N
 
 
 def test_captures_of_two_threads_follow_one_another(driver: Driver) -> None:
-    """And what another thread destroys meanwhile is kept as well."""
+    """What another thread destroys meanwhile is kept as well, and the collector is as it was when both have ended."""
     inside, proceed, graphs = threading.Event(), threading.Event(), []
+    waits = threading.Event()
+
+    def second_capture() -> None:
+        waits.set()
+        graphs.append(capture(lambda: None)[0])
 
     def slow() -> None:
         inside.set()
@@ -195,11 +201,15 @@ def test_captures_of_two_threads_follow_one_another(driver: Driver) -> None:
     first = threading.Thread(target=lambda: graphs.append(capture(slow)[0]))
     first.start()
     inside.wait(10)
-    second = threading.Thread(target=lambda: graphs.append(capture(lambda: None)[0]))
+    second = threading.Thread(target=second_capture)
     second.start()
+    waits.wait(10)
     leave_cycle(Graph())
-    gc.collect()
+    while not module._GIVEN_UP:
+        gc.collect()  # does nothing while the other thread's collection is under way
+    while driver.alive < 3:
+        time.sleep(0.001)  # until the second waits for its turn
     proceed.set()
     first.join(10)
     second.join(10)
-    assert len(graphs) == 2 and driver.alive == 2
+    assert len(graphs) == 2 and driver.alive == 2 and gc.isenabled()
