@@ -186,6 +186,8 @@ def _run(desk: Desk, folder: Path) -> None:
     desk.store.status(desk.campaign.campaign_id, CampaignStatus.RUNNING)
     lost = _lost(desk)  # in an earlier run: measured again, once
     if any(_missing(desk, startup, lost) for startup in range(desk.plan.startups)):  # else no device is needed
+        ray = desk.plan.lease.ray_address
+        desk.doing(f"joining Ray at {ray}" if ray else "starting Ray: some ten seconds, more on a busy host")
         with connect(desk.plan.lease) as cluster, desk.view.shown():
             for startup in range(desk.plan.startups):
                 _run_startup(desk, cluster, folder, startup, lost)
@@ -234,6 +236,10 @@ def _live(desk: Desk, cluster: Cluster, folder: Path, startup: int, missing: Ite
     workdir = folder / f"startup-{startup}-{attempt}"
     workdir.mkdir(parents=True, exist_ok=True)
     _require_same_files(desk)
+    desk.doing(
+        f"startup {startup + 1}/{desk.plan.startups}: leasing, calibrating the client ({desk.plan.calibrate_s:g} s), "
+        f"starting the server (at most {desk.plan.server.ready_timeout_s:g} s)"
+    )
     with StartupHandle.lease(cluster, desk.plan, campaign_id, startup, attempt, workdir, desk.view.say) as handle:
         end = StartupEnd(StartupStatus.INTERRUPTED, _now(), Reason.INTERRUPTED)
         try:

@@ -47,6 +47,11 @@ class Desk:
     def plan(self) -> CampaignPlan:
         return self.prepared.plan
 
+    def doing(self, what: str) -> None:
+        """Told to who looks at a terminal, and through the journal to who looks at a page."""
+        self.journal.write("now", what=what)
+        self.view.doing(what)
+
 
 class Life:
     """The blocks of one startup attempt, run on one leased handle."""
@@ -63,6 +68,8 @@ class Life:
         record = self._handle.start()
         self._desk.store.startup(record)
         self._desk.journal.write("startup", startup=self._startup, attempt=self._attempt, processes=record.processes)
+        ready_s = (record.ready_ns or 0) * 1e-9
+        self._desk.doing(f"startup {self._startup + 1}: ready after {ready_s:.1f} s; prompts are checked, warm-ups run")
         self._check_tokens()
         if self._desk.plan.startup_mode is StartupMode.SEQUENTIAL:
             self._run_sequential(blocks)

@@ -67,6 +67,13 @@ class View:
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    def doing(self, what: str) -> None:
+        """What takes its time now, so that no wait is silent."""
+        if self._bar is not None:
+            self._bar.update(self._task, description=what)
+        else:
+            self.say(what)
+
     def requests(self, requests: list[Request]) -> None:
         self._rounds += sum(len(request.rounds) for request in requests)
         self._asked_s = sum(request.end_ns - request.sched_ns for request in requests) * 1e-9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
@@ -39,6 +40,10 @@ def run_doctor(options: argparse.Namespace) -> int:
     if options.model is not None and not options.model.is_dir():
         raise UsageError(f"--model {options.model}: no such folder; name one that holds a checkpoint")
     scope = Scope(options.outputs, options.lock_dir, options.inventory, options.model, not options.no_ray)
+    if scope.with_ray:
+        print(
+            "Ray is started among other things, which takes some ten seconds; --no-ray leaves it out", file=sys.stderr
+        )
     faults = 0
     for row in chain(_configurations(options.config_dir), examine(scope)):
         faults += row.level is Level.FAULT

@@ -174,7 +174,9 @@ def _doing(events: list[dict[str, Any]]) -> str:
     if isinstance(key, dict):
         where = f"startup {key.get('startup', 0) + 1}, {key.get('fixture')} #{key.get('repeat', 0) + 1}"
         return f"{newest['event']} {where}"
-    told = newest.get("what") or newest.get("message") or ""
+    if newest["event"] == "now":
+        return str(newest.get("what"))
+    told = newest.get("message") or ""
     if newest["event"] == "startup":
         told = f"{newest.get('startup', 0) + 1} is up"
     return f"{newest['event']} {told}".strip()

@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,15 @@ def test_quiet_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     View(Output().console(), 1, ()).say("told")
     captured = capfd.readouterr()
     assert (captured.out, captured.err) == ("", "told\n")
+
+
+def test_what_takes_its_time_is_told_in_lines_or_in_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for terminal in (False, True):
+        out = io.StringIO()
+        view = View(Console(file=out, force_terminal=terminal, width=120), 4, ())
+        with view.shown():
+            view.doing("starting Ray: some ten seconds")
+            time.sleep(0.15 * terminal)  # the bar is drawn ten times a second
+        assert "starting Ray: some ten seconds" in out.getvalue()
