@@ -264,7 +264,7 @@ def _require_same_files(desk: Desk) -> None:
         names = ", ".join(name.removeprefix("server.file.") for name in changed)
         raise IdentityMismatch(
             f"{names} changed since the campaign began, and the servers to come would be others than those before: "
-            "bring back what it was and resume, or start a new campaign"
+            "bring back what it was and resume, or start a new campaign (what a server writes belongs below {workdir})"
         )
 
 

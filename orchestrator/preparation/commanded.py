@@ -1,13 +1,15 @@
 """The files of a server that a command line starts, by content: a path may hold other code tomorrow.
 
-Looked at are the words that name a file by its absolute path (the server runs in a folder of its own), also behind
-`--flag=`, the program that the first word means, values of its environment, a model that is a file or a folder, and of
-a Python script the modules that it imports from its own folder. What a server maps beyond that it must say itself.
+Looked at are the words that name a program, a script, a configuration or weights by an absolute path (the server runs
+in a folder of its own), also behind `--flag=`, the program that the first word means, values of its environment, a
+model that is a file or a folder, and of a Python script the modules that it imports from its own folder. Other files
+may be what the server writes, a log above all. What a server maps beyond that it must say itself.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +19,34 @@ from orchestrator.places import ROOT
 from orchestrator.preparation.identity import file_sha256, tree_sha256
 
 _OURS = "dflash2"  # it has an identity of its own
+_READ = frozenset(  # what a server reads and does not write; an executable file is read whatever its name
+    [
+        ".py",
+        ".sh",
+        ".so",
+        ".pyz",
+        ".jar",
+        ".json",
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".ini",
+        ".cfg",
+        ".conf",
+        ".jinja",
+        ".jinja2",
+        ".model",
+        ".safetensors",
+        ".gguf",
+        ".bin",
+        ".pt",
+        ".pth",
+        ".onnx",
+        ".engine",
+        ".plan",
+        ".cubin",
+    ]
+)
 
 
 def files_of(plan: CampaignPlan) -> dict[Path, str]:
@@ -59,7 +89,7 @@ def _words(plan: CampaignPlan) -> Iterator[str]:
 def _named(word: str) -> Iterator[Path]:
     path = Path(word.rpartition("=")[2])
     try:
-        if path.is_absolute() and path.is_file():
+        if path.is_absolute() and path.is_file() and (path.suffix in _READ or os.access(path, os.X_OK)):
             yield path
     except OSError:  # a name too long to be one
         return

@@ -68,6 +68,15 @@ def test_what_the_server_does_not_import_is_not_its_own(tmp_path: Path) -> None:
     assert prepared(script).fingerprint == before.fingerprint
 
 
+def test_what_the_server_writes_is_not_what_it_is(tmp_path: Path) -> None:
+    script, log = server(tmp_path / "a"), tmp_path / "server.log"
+    log.write_text("")
+    before = prepared(script, f"server.args=['--log={log}']")
+    log.write_text("an answer\n")
+    _require_same_files(SimpleNamespace(plan=before.plan, prepared=before))  # type: ignore[arg-type]
+    assert prepared(script, f"server.args=['--log={log}']").fingerprint == before.fingerprint
+
+
 def test_files_behind_flags_in_arms_in_the_environment_and_models_count(tmp_path: Path) -> None:
     names = ("flag.json", "arm.bin", "env.toml", "weights.gguf")
     for name in names:
