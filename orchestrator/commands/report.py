@@ -19,7 +19,7 @@ def add_report_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("report", help="one campaign as Markdown, HTML, JSON or CSV")
     campaign_argument(parser)
     store_option(parser)
-    formats = ("md", "json", "jsonl", "html", "csv")
+    formats = ("md", "json", "jsonl", "html", "csv", "github", "junit")
     parser.add_argument("--format", default="md", choices=formats, help="default: %(default)s")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to the terminal")
     force_option(parser)

@@ -59,4 +59,24 @@ def _csv(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
     return report_csv(summary)
 
 
-FORMATS: dict[str, Render] = {"md": _markdown, "json": _json, "jsonl": _jsonl, "html": _html, "csv": _csv}
+def _github(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
+    from results.reports.for_ci import github
+
+    return github(summary)
+
+
+def _junit(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
+    from results.reports.for_ci import junit
+
+    return junit(summary)
+
+
+FORMATS: dict[str, Render] = {
+    "md": _markdown,
+    "json": _json,
+    "jsonl": _jsonl,
+    "html": _html,
+    "csv": _csv,
+    "github": _github,
+    "junit": _junit,
+}

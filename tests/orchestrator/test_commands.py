@@ -102,7 +102,7 @@ def test_a_writer_makes_no_folder_and_writes_to_no_foreign_file(
     [
         ("report last --output {folder}/no/x.md", "--output {folder}/no/x.md cannot be written (No such file"),
         ("report last --output {folder}", "--output {folder} cannot be written (Is a directory): name a file"),
-        ("report last --format pdf", "--format pdf: there are md, json, jsonl, html, csv; see campaign report --help"),
+        ("report last --format pdf", "--format pdf: there are md, json, jsonl, html, csv, github, junit; see"),
         ("export last --format csv --output {store}/x", "--output {store}/x cannot be written (Not a directory)"),
         ("export last --format vllm-bench --output {folder}/no/x", "--output {folder}/no/x cannot be written"),
         ("compare last last", "compare needs two campaigns or more, and last last is one"),

@@ -369,4 +369,4 @@ def test_output_goes_to_a_file_or_says_why_not(path, tmp_path, capsys):
     assert json.loads(target.read_text())["schema_version"] == 1
     assert main([*words, str(tmp_path / "no" / "where.json")]) == 1
     assert main(["report", "last", "--store", str(path), "--format", "pdf"]) == 1
-    assert "--format pdf: there are md, json, jsonl, html, csv" in capsys.readouterr().err
+    assert "--format pdf: there are md, json, jsonl, html, csv, github, junit" in capsys.readouterr().err
