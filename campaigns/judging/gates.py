@@ -67,6 +67,7 @@ class Result:
     control_is_plain: bool  # the control arm enables nothing
     family: Mapping[str, str]  # the part of the fingerprint that evidence must share
     curve: tuple[Curve, ...] = ()
+    together: tuple[str, ...] = ()  # what else its arms differ in: its effect is not the subject's alone
 
     def __str__(self) -> str:
         corpus = f" ({self.n_cases} cases, {self.n_capped} of {self.n_answers} answers capped)" if self.n_cases else ""
@@ -243,9 +244,10 @@ def _by_campaign(
 ) -> Entry:
     """The campaign of the newest build that got furthest decides; its failures are never outvoted by a success."""
     measured = [result for result in evidence.results if result.n_pairs]
-    fitting = [result for result in measured if fits(result)]
+    every = [result for result in measured if fits(result)]
+    fitting = [result for result in every if not result.together]
     if not fitting:
-        return Entry(gate, GateStatus.OPEN, missing=wanted)
+        return Entry(gate, GateStatus.OPEN, missing="; ".join([wanted, *_confounded(every)]))
     family = measured[-1].family
     ours = [examine(gate, result) for result in fitting if result.family == family]
     if not ours:
@@ -256,6 +258,11 @@ def _by_campaign(
             return Entry(gate, status, tuple(str(f.result) for f in hit), _next(hit[-1], wanted))
     furthest = max(reversed(ours), key=lambda finding: finding.n_cleared)  # the newest of equals
     return Entry(gate, GateStatus.OPEN, (str(furthest.result),), _next(furthest, wanted))
+
+
+def _confounded(results: Sequence[Result]) -> list[str]:
+    """Evidence for a schedule needs arms that differ in it alone."""
+    return [f"not counted: {r.campaign_id} changed it together with {', '.join(r.together)}" for r in results]
 
 
 def _next(finding: Finding, wanted: str) -> str:

@@ -4,6 +4,7 @@ from orchestrator.commands.completion import add_completion_parser
 from orchestrator.commands.corpus import add_corpus_parser
 from orchestrator.commands.doctor import add_doctor_parser
 from orchestrator.commands.exchange import add_export_parser, add_import_parser
+from orchestrator.commands.floor import add_floor_parser
 from orchestrator.commands.gates import add_gates_parser, add_probe_parser, add_promote_parser
 from orchestrator.commands.history import (
     add_baseline_parser,
@@ -39,6 +40,7 @@ ALL = (
     add_gates_parser,
     add_promote_parser,
     add_probe_parser,
+    add_floor_parser,
     add_corpus_parser,
     add_score_parser,
     add_init_parser,

@@ -13,7 +13,7 @@ from campaigns.errors import Exit, UsageError
 from campaigns.judging.gates import KINDS, PROMOTE, Entry, Gate, GateStatus, ledger
 from campaigns.judging.verdicts import counted
 from campaigns.nearest import nearest
-from orchestrator.commands.options import store_option, table_option
+from orchestrator.commands.options import decision_options, store_option, table_option
 
 _CONF = Path(__file__).parents[2] / "conf" / "gates"
 _DECISIONS = (PROMOTE, "hold", "reject")
@@ -84,8 +84,7 @@ def _gate(line: dict[str, Any], file: str) -> Gate:
 def add_promote_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("promote", help="record what a person decided about a candidate")
     _ledger_options(parser)
-    parser.add_argument("--by", required=True, metavar="NAME", help="who decides")
-    parser.add_argument("--reason", required=True, metavar="TEXT", help="why; kept with the decision")
+    decision_options(parser)
     parser.add_argument("--decision", choices=_DECISIONS, default=PROMOTE, help="default: %(default)s")
     parser.add_argument("--despite-open", action="store_true", help="promote although gates are not passed")
     parser.set_defaults(run=run_promote)
@@ -133,6 +132,8 @@ def run_probe_import(options: argparse.Namespace) -> int:
     probes = list(parse(lines, subject=options.subject, library_sha256=options.library))
     with Store.open(options.store) as store:
         with Reader.open(options.store) as reader:
+            for subject in dict.fromkeys(probe.subject for probe in probes):
+                check_subject(subject, reader)
             fresh = unrecorded(probes, reader.probes())
         store.probes(fresh)
     counts = {status.value: sum(p.status == status for p in fresh) for status in GateStatus}

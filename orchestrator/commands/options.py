@@ -119,3 +119,15 @@ def sandbox_setting(words: Sequence[str]) -> Sandbox:
     if not uid.isdecimal() or int(uid) == 0:
         raise UsageError(f"sandbox.uid={uid}: the number of a user other than root")
     return Sandbox(Mode(mode), uid=int(uid))
+
+
+def decision_options(parser: argparse.ArgumentParser) -> None:
+    """Who decides and why; both are kept, so neither may be empty."""
+    parser.add_argument("--by", required=True, type=_said, metavar="NAME", help="who decides")
+    parser.add_argument("--reason", required=True, type=_said, metavar="TEXT", help="why; kept with the decision")
+
+
+def _said(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: a decision is kept with who made it and why")
+    return text.strip()

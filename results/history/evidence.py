@@ -29,7 +29,7 @@ def _results(reader: Reader, subject: str) -> Iterator[Result]:
     for campaign in reader.campaigns():
         if _about(campaign.plan_json, subject):
             with reader.damaged.sparing(campaign.campaign_id):
-                yield _result(summarise(reader, campaign.campaign_id))
+                yield _result(summarise(reader, campaign.campaign_id), subject)
 
 
 def _newest_library(probes: tuple[Probe, ...]) -> str:
@@ -46,7 +46,18 @@ def _enables(arm: Mapping[str, Any], subject: str) -> bool:
     return bool(arm["name"] == subject or subject in {f"{operator}/{name}" for operator, name in arm["schedules"]})
 
 
-def _result(summary: Summary) -> Result:
+def _together(plan: Mapping[str, Any], subject: str) -> tuple[str, ...]:
+    """What else the arms differ in where the subject is a schedule: of other operators, environment, arguments."""
+    control, candidate = plan["control"], plan["candidate"]
+    if candidate["name"] == subject:
+        return ()
+    before, after = dict(map(tuple, control["schedules"])), dict(map(tuple, candidate["schedules"]))
+    others = sorted((before.keys() | after.keys()) - {subject.partition("/")[0]})
+    changed = [f"{op}/{after.get(op, 'default')}" for op in others if before.get(op) != after.get(op)]
+    return (*changed, *(part for part in ("env", "args") if control[part] != candidate[part]))
+
+
+def _result(summary: Summary, subject: str) -> Result:
     control = summary.plan["control"]
     arms = [arm for group in summary.groups for arm in (group.control, group.candidate)]
     return Result(
@@ -63,6 +74,7 @@ def _result(summary: Summary) -> Result:
         control_is_plain=not any(control.get(part) for part in ("schedules", "env", "args", "speculation")),
         family=_build(summary.campaign.fingerprint),
         curve=curve_of(summary.groups),
+        together=_together(summary.plan, subject),
     )
 
 

@@ -30,7 +30,7 @@ from results.reading.health import Determinism, determinism, missing_notes
 from results.reading.levels import Source, source_of
 from results.reading.load import HostLoad, host_load
 from results.reading.occupancy import Occupancy, occupancy
-from results.reading.past import pasts_of
+from results.reading.past import left_out, pasts_of
 from results.reading.schedules import ArmRoute, arm_routes
 from results.store.reader import Life, Reader
 
@@ -70,6 +70,7 @@ class Summary:
     flags: Mapping[str, int]  # flag -> measured requests
     pair_flags: Mapping[str, int]  # flag of two requests together -> admissible pairs
     failed_gates: tuple[str, ...]
+    left_out: tuple[str, ...]  # A/A campaigns that may lend no floor, with who said so and why
 
     @property
     def evidence(self) -> Evidence:
@@ -148,6 +149,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         flags=_flags(measured),
         pair_flags=_pair_flags(pairs),
         failed_gates=_failed_gates(groups, plan),
+        left_out=tuple(f"{name} ({d.reason}; {d.by})" for name, d in left_out(reader).items()),
     )
 
 

@@ -164,6 +164,7 @@ def _method(summary: Summary) -> list[str]:
         f"required exactness E{int(summary.required_exactness)}",
         f"methodology version {summary.campaign.methodology_version}",
     ]
+    lines += [f"left out of the noise floors: {told}" for told in summary.left_out]
     if source.request is Scope.REQUEST_AVERAGE_CLIENT:
         lines.append("decode time ends with the last content chunk")
     if summary.clock is not None:

@@ -37,6 +37,7 @@ from results.store.rounds import COLUMNS, from_rows
 from results.store.rows import decode, unpack_ids
 
 T = TypeVar("T")
+DROPPED = "drop-from-baseline"  # a decision about `baseline/campaign`
 ADDED = "rows added from "  # a source of rows of a campaign that was there already
 _ROUNDS = f"SELECT {', '.join(COLUMNS)} FROM round WHERE request_id = ? ORDER BY round_index"
 
@@ -202,10 +203,12 @@ class Reader:
         return next((source for source in self.connection.scalars(query) if not source.startswith(ADDED)), "")
 
     def baselines(self) -> dict[str, list[str]]:
-        """Campaigns of each named baseline, in the order in which they were added."""
+        """Campaigns of each named baseline, in the order in which they were added, without the dropped ones."""
+        dropped = {decision.subject for decision in self.decisions() if decision.decision == DROPPED}
         found: dict[str, list[str]] = {}
         for row in self._rows(schema.baseline, None, "id"):
-            found.setdefault(row["name"], []).append(row["campaign_id"])
+            if f"{row['name']}/{row['campaign_id']}" not in dropped:
+                found.setdefault(row["name"], []).append(row["campaign_id"])
         return found
 
     def recorded(self, campaign_id: str) -> Recorded:

@@ -51,7 +51,9 @@ READERS = {
     "trend": ["pages"],
     "query": ["SELECT 1"],
     "baseline set": ["one", "last"],
+    "baseline drop": ["one", "last", "--by", "a", "--reason", "b"],
     "baseline list": [],
+    "floor": ["last", "--by", "a", "--reason", "b"],
     "export": ["last", "--format", "csv"],
     "plan": ["--from", "last"],
     "gates": ["cpu-tuned"],
@@ -88,7 +90,7 @@ def test_a_store_that_is_missing_or_something_else_is_named(
 def test_a_writer_makes_no_folder_and_writes_to_no_foreign_file(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "LINES").write_text('{"gate": "contract", "subject": "a", "status": "passed"}')
+    (tmp_path / "LINES").write_text('{"gate": "contract", "subject": "cpu-tuned", "status": "passed"}')
     main(["probe", "import", str(tmp_path / "LINES"), "--store", str(tmp_path / "OTHER")])
     capfd.readouterr()
     words = [*name.split(), *(str(tmp_path / word) for word in WRITERS[name]), "--store"]

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from campaigns.judging.gates import Gate, GateStatus, ledger
-from campaigns.plan import Fixture
+from campaigns.plan import Arm, Fixture, Mode
 from campaigns.records import CampaignStatus
+from orchestrator.cli import main
 from results.history.evidence import evidence
+from results.reading.summary import summarise
 from results.store.reader import Reader
 from results.store.writer import Store
 from results.transfer.synthetic import Driver
@@ -49,3 +51,68 @@ def test_capped_answers_of_a_corpus_are_counted(store, ram):
     assert entry(store, ram, gate).status is GateStatus.PASSED
     assert "2 of 6 answers ended at their cap" in entry(store, ram, replace(gate, max_capped=0.3)).missing
     assert f"{name}: 3 of 148 cases" in entry(store, ram, replace(gate, min_cases=148)).missing
+
+
+def test_a_campaign_that_changed_two_things_is_no_evidence_for_one(store, ram):
+    both = Arm("both", (("projection", "columns-32"), ("selection", "keys")))
+    name = Driver(store, replace(PLAN, candidate=both), script).run()
+    gate = Gate("same-startup-ab", "same-startup A/B", "pairs")
+    found = entry(store, ram, gate)
+    assert found.status is GateStatus.OPEN
+    assert found.missing.endswith(f"not counted: {name} changed it together with selection/keys")
+    with Reader.open(ram / "store.sqlite") as reader:
+        [of_arm] = ledger([gate], evidence(reader, "both"))  # the arm as a whole was measured
+    assert of_arm.status is GateStatus.PASSED
+    alone = Driver(store, PLAN, script, run_number=2).run()
+    assert entry(store, ram, gate).evidence == (alone,)
+
+
+def test_decisions_have_a_name_and_a_reason(store, ram, capsys):
+    name = Driver(store, PLAN, script).run()
+    where = ["--store", str(ram / "store.sqlite")]
+    for words in (["--by", "", "--reason", "good"], ["--by", "a person", "--reason", " "]):
+        assert main(["promote", "projection/columns-32", "--despite-open", *words, *where]) == 1
+        assert "a decision is kept with who made it and why" in capsys.readouterr().err
+    assert main(["floor", name, "--by", "me", "--reason", "noisy", *where]) == 1
+    assert "is no A/A campaign" in capsys.readouterr().err
+
+
+def test_an_aa_campaign_is_left_out_of_floors_with_a_reason(store, ram, capsys):
+    Driver(store, replace(PLAN, mode=Mode.AA, candidate=PLAN.control), script).run()
+    name = Driver(store, PLAN, script).run()
+    where = ["--store", str(ram / "store.sqlite")]
+
+    def source():
+        with Reader.open(ram / "store.sqlite") as reader:
+            return summarise(reader, name).groups[0].judgement.floor.source
+
+    with Reader.open(ram / "store.sqlite") as reader:
+        [aa] = [c.campaign_id for c in reader.campaigns() if c.campaign_id != name]
+    assert source() == "A/A, 3 startups"
+    assert main(["floor", aa, "--by", "me", "--reason", "the fan failed", *where]) == 0
+    assert source() == "no A/A"
+    assert main(["report", name, *where]) == 0
+    assert f"left out of the noise floors: {aa} (the fan failed; me)" in capsys.readouterr().out
+    assert main(["floor", aa, "--take-back", "--by", "me", "--reason", "it was the room", *where]) == 0
+    assert source() == "A/A, 3 startups"
+
+
+def test_a_baseline_takes_complete_campaigns_and_gives_them_back(store, ram, capsys):
+    where = ["--store", str(ram / "store.sqlite")]
+    good = Driver(store, PLAN, script).run()
+    bad = Driver(store, PLAN, script, run_number=2).run()
+    store.status(bad, CampaignStatus.FAILED, "broken")
+    assert main(["baseline", "set", "base", bad, *where]) == 1
+    assert "is failed with 30 pairs: a baseline needs a complete one" in capsys.readouterr().err
+    assert main(["baseline", "set", "base", good, *where]) == 0
+    assert main(["baseline", "drop", "base", good, "--by", "me", "--reason", "odd", *where]) == 0
+    capsys.readouterr()
+    assert main(["baseline", "list", *where]) == 0
+    assert "no baseline is set" in capsys.readouterr().out
+
+
+def test_probes_of_unknown_schedules_are_refused(store, ram, capsys):
+    lines = ram / "lines.jsonl"
+    lines.write_text('{"gate": "contract", "operator": "projection", "schedule": "no-such", "status": "passed"}\n')
+    assert main(["probe", "import", str(lines), "--store", str(ram / "store.sqlite")]) == 1
+    assert "projection/no-such is no schedule" in capsys.readouterr().err

@@ -404,7 +404,7 @@ CHECK = {
 }
 
 
-UNMEASURED = {**CHECK, "schedule": "columns-64"}  # no campaign is about it
+UNMEASURED = {**CHECK, "schedule": "columns-128"}  # no campaign is about it
 
 
 def status_of(capsys, store, subject="projection/columns-32"):
@@ -488,7 +488,7 @@ def test_a_failed_gate_ends_with_2(store, tmp_path, capsys):
     lines = write_lines(tmp_path / "gate.jsonl", UNMEASURED, {**UNMEASURED, "check": "guards", "status": "failed"})
     assert run("probe", "import", lines, store=store) == 0
     capsys.readouterr()
-    code, rows = status_of(capsys, store, "projection/columns-64")
+    code, rows = status_of(capsys, store, "projection/columns-128")
     assert code == 2 and rows["operator bytes"]["status"] == "failed"
 
 
@@ -499,7 +499,7 @@ def test_probes_of_another_build_do_not_count(store, tmp_path, capsys):
     )
     assert run("probe", "import", old, store=store) == run("probe", "import", new, store=store) == 0
     capsys.readouterr()
-    _, rows = status_of(capsys, store, "projection/columns-64")
+    _, rows = status_of(capsys, store, "projection/columns-128")
     assert rows["sanitizers"]["status"] == "passed"
     assert rows["operator bytes"]["status"] == "open" and "of another" in rows["operator bytes"]["missing next"]
 
