@@ -153,6 +153,8 @@ def run_trend(options: argparse.Namespace) -> int:
     from results.reports.layout import lay_out
     from results.store.reader import Reader
 
+    if options.figure is not None and options.figure.suffix.lower() != ".svg":
+        raise UsageError(f"--figure {options.figure}: what is written is SVG; name a file that ends with .svg")
     with Reader.open(options.store) as reader:
         frame = trend(reader, options.of, _wanted(options, reader))
     sys.stdout.write(lay_out(options.format, COLUMNS, frame[list(COLUMNS)].to_numpy(dtype=object).tolist()))

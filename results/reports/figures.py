@@ -177,16 +177,28 @@ def timeline(axes: Axes | tuple[Axes, ...], samples: pd.DataFrame, panels: Mappi
 
 
 def trend(ax: Axes, effects: pd.DataFrame) -> Axes | None:
-    """Paired effects of one fixture over campaigns, each with the range of its startups."""
+    """Paired effects of one fixture over campaigns, a mark per candidate, each with the range of its startups."""
     if effects.empty:
         return None
-    x = np.arange(len(effects))
-    spread = [effects.effect_pct - effects.lowest_pct, effects.highest_pct - effects.effect_pct]
-    ax.errorbar(x, effects.effect_pct, yerr=spread, fmt="o", color=CANDIDATE, ecolor=FAINT, capsize=3)
+    places = np.arange(len(effects))
+    for i, name in enumerate(dict.fromkeys(effects.candidate)):
+        mine = (effects.candidate == name).to_numpy()
+        rows = effects[mine]
+        spread = [rows.effect_pct - rows.lowest_pct, rows.highest_pct - rows.effect_pct]
+        look = {"marker": "o^sDv*PX"[i % 8], "color": (CANDIDATE, CONTROL, INK)[i % 3], "linestyle": "none"}
+        ax.errorbar(places[mine], rows.effect_pct, yerr=spread, ecolor=FAINT, capsize=3, label=str(name), **look)
     ax.axhline(0, color=FAINT, linewidth=1)
-    ax.set_xticks(x, [str(utc)[:10] for utc in effects.created_utc], rotation=45, ha="right")
+    ax.set_xticks(places, _dates(effects.created_utc), rotation=45, ha="right")
     ax.set_ylabel("paired effect, %")
+    ax.set_title(f"{effects.fixture.iloc[0]}: effect of each campaign, bars span its startups", fontsize=10)
+    ax.legend()
     return ax
+
+
+def _dates(utcs: pd.Series) -> list[str]:
+    """Days, or minutes where two campaigns began on one day."""
+    days = [str(utc)[:10] for utc in utcs]
+    return days if len(set(days)) == len(days) else [str(utc)[5:16].replace("T", " ") for utc in utcs]
 
 
 def with_context(rounds: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:

@@ -102,7 +102,7 @@ def test_an_unknown_device_is_an_unknown_name(tmp_path: Path, capfd: pytest.Capt
 def test_what_is_there_is_overwritten_only_with_force(
     words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    there, store = tmp_path / "folder" / "there", tmp_path / "store.sqlite"
+    there, store = tmp_path / "folder" / "there.svg", tmp_path / "store.sqlite"
     there.parent.mkdir()
     there.write_text("mine")
     plan = CampaignPlan("p", Arm("a"), Arm("b"), (Fixture("f", "{}", (0,)),), ServerPlan("null"), startups=1, pairs=2)
@@ -113,3 +113,22 @@ def test_what_is_there_is_overwritten_only_with_force(
     assert "is there already: name another" in capfd.readouterr().err
     assert main([*asked, "--force"]) == Exit.COMPLETE
     assert there.read_text() != "mine" or list(there.parent.glob("*.csv"))
+
+
+def test_a_figure_that_would_not_be_what_its_name_says_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trend", "f", "--figure", str(tmp_path / "a.png")]) == Exit.USAGE
+    assert "name a file that ends with .svg" in capfd.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_a_trend_has_a_mark_and_a_name_per_candidate_and_times_that_differ(tmp_path: Path) -> None:
+    store, figure = tmp_path / "store.sqlite", tmp_path / "a.svg"
+    with Store.open(store) as writer:
+        for name in ("first", "second"):
+            fixtures = (Fixture("f", "{}", (0,)),)
+            plan = CampaignPlan("p", Arm("a"), Arm(name), fixtures, ServerPlan("null"), startups=1, pairs=2)
+            Driver(writer, plan, lambda step, attempt: Script(Trajectory(30, 10, 19), 16.0)).run()
+    assert main(["trend", "f", "--figure", str(figure), "--store", str(store)]) == Exit.COMPLETE
+    drawn = figure.read_text()
+    assert all(text in drawn for text in (">first<", ">second<", "bars span its startups", "01-02 03:04"))
