@@ -9,6 +9,8 @@ import torch
 
 from kernels.attention import OP as ATTENTION
 from kernels.checking import checks
+from kernels.checking.cases import attention as attention_cases
+from kernels.checking.cases import gdn as gdn_cases
 from kernels.checking.cases.attention import AttentionTrial
 from kernels.checking.cases.attention import Shape as AttentionShape
 from kernels.checking.cases.gdn import GdnTrial
@@ -218,3 +220,32 @@ def test_poison_surrounds_and_fills():
     with poisoned_allocations() as made:
         assert torch.empty(2, 2).isnan().all() and torch.zeros(1).new_empty((3,), dtype=torch.int64).eq(-1).all()
     assert torch.empty is before and [tuple(a.tensor.shape) for a in made] == [(2, 2), (3,)]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_values_halfway_show_ties_that_go_up_and_a_rounding_too_few(dtype):
+    trial = gdn_cases.GdnTrial(gdn_cases.Shape(3, 1, 2, 16, 24, dtype), "cpu")
+    trial.set_state("halfway")
+    want = trial.expected()["out"].float().double()  # the norm's epsilon is less than FP32 can tell
+    rounded = want.to(getattr(torch, dtype))
+    beside = [torch.nextafter(rounded, rounded.new_tensor(end)).double() for end in (float("inf"), -float("inf"))]
+    ties = torch.stack([want == (rounded.double() + other) / 2 for other in beside]).any(0)
+    assert 0.5 < ties.double().mean() < 0.7, "every output behind the first of three rows lies halfway"
+    assert checks.check_roundings({"out": rounded}, {"out": want}, 1.0, "halfway").passed
+    up = torch.where(rounded.double() < want, torch.nextafter(rounded, rounded.new_tensor(float("inf"))), rounded)
+    told = checks.check_roundings({"out": up}, {"out": want}, 1.0, "halfway")
+    assert not told.passed and 0.3 < told.figures["shares"]["out"] < 0.8
+
+
+def test_a_peak_left_out_of_the_maximum_overflows_at_every_place():
+    shape = attention_cases.Shape(8, 129, 4, 2, 32)
+    trial, seen = attention_cases.AttentionTrial(shape, "cpu"), set()
+    for turn in range(2):
+        trial.set_state(f"peaks-{turn}")
+        tokens = torch.arange(shape.length)
+        keys = trial.k[trial.table[tokens // 16].long(), tokens % 16].double().repeat_interleave(2, 1)
+        scores = torch.einsum("rhd,thd->rht", trial.q.double(), keys) * trial.scale
+        seen |= {(turn, int(place)) for place in scores.argmax(-1).flatten()}
+        best = scores.topk(2, -1).values
+        assert ((best[..., 0] - best[..., 1]) > 100).double().mean() > 0.9
+    assert {place % 32 for _, place in seen} == set(range(32))

@@ -39,8 +39,11 @@ def paged(draw: Draw, shape: Shape, pages: int) -> Tensor:
     return wide[:, : shape.page_size, :, : shape.head_dim]
 
 
+_AHEAD, _COMPARED = 120.0, 2048  # exp(120) is beyond FP32; so many keys are looked through for the runner-up
+
+
 class AttentionTrial(Trial):
-    states = ("live", "all_zero", "tail_zero", "first_zero", "changed", "restored")
+    states = ("live", "all_zero", "tail_zero", "first_zero", "peaks-0", "peaks-1", "changed", "restored")
     places = ("live", "all_zero", "first_zero", "changed")
 
     def __init__(self, shape: Shape, device: str) -> None:
@@ -66,6 +69,8 @@ class AttentionTrial(Trial):
             "all_zero": (queries[0], tables[0], live * 0),
             "first_zero": (queries[0], tables[0], first),
             "tail_zero": (queries[0], tables[0], tail),
+            "peaks-0": (self.peaks(tables[0], live, 0), tables[0], live),
+            "peaks-1": (self.peaks(tables[0], live, 1), tables[0], live),
             "changed": (queries[1], tables[1], changed),
         }
         self.problem = problem_of(self.q, self.k, self.v, self.table)
@@ -74,6 +79,26 @@ class AttentionTrial(Trial):
         self.whole = [pages.clone() for pages in (self.k, self.v)] if device == "cpu" else []
         stored = [pages[self.page].clone() for pages in (self.k, self.v)]
         self.pages = {True: [page.float().flip(0, 2).to(page.dtype) for page in stored], False: stored}
+
+    def peaks(self, table: Tensor, lengths: Tensor, turn: int) -> Tensor:
+        """Queries along one key each, of a score so high that the sums overflow if a running maximum leaves it out.
+
+        Rows and heads take the places of the keys in turn, so that together they stand at every place of a block.
+        """
+        rows, heads, _ = self.q.shape
+        count, per_head = rows * heads, heads // self.k.shape[2]
+        row, head = torch.meshgrid(torch.arange(rows), torch.arange(heads), indexing="ij")
+        place = (turn * count + row * heads + head).to(table.device) % lengths[:, None].clamp(min=1)
+        key = self.k[
+            table[place // self.k.shape[1]].long(), place % self.k.shape[1], (head // per_head).to(table.device)
+        ]
+        unit = key.double() / key.double().square().sum(-1, keepdim=True).clamp(min=1e-3)
+        # Distance to the runner-up of the same head, as a part of the peak's own score.
+        tokens = torch.arange(min(int(lengths.max()), _COMPARED), device=table.device)
+        known = self.k[table[tokens // self.k.shape[1]].long(), tokens % self.k.shape[1]].double()
+        scores = torch.einsum("rhd,thd->rht", unit, known.repeat_interleave(per_head, 1))
+        ahead = 1 - scores.masked_fill(tokens == place.to(table.device)[..., None], -1.0).amax(-1, keepdim=True)
+        return (unit * (_AHEAD / ahead.clamp(min=0.05)) / self.scale).to(self.q.dtype)
 
     def set_state(self, state: str) -> None:
         for operand, value in zip((self.q, self.table, self.lengths), self.values[state], strict=True):

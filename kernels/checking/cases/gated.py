@@ -14,6 +14,10 @@ class GatedTrial(ProjectionTrial):
         # The product of two outputs must stay within FP16.
         self.x.copy_(self.values[state] * 0.1)
 
+    def least_equal(self, state: str) -> float | None:
+        # Sums over K in FP32 end on another side of a rounding now and then; one rounding too few shows in a third.
+        return 0.9 if state != "zeros" else None
+
     def expected(self) -> Outputs:
         return {"y": OP.reference(self.x, self.weight)}
 

@@ -37,7 +37,8 @@ class GdnTrial(Trial):
         self.shape, draw = shape, Draw(shape.rows * 104729 + shape.value_dim, device)
         dtype = getattr(torch, shape.dtype)
         selectors = (f"selector-{s}" for s in range(1, shape.slots + 1))
-        self.states = ("live", *selectors, "zeros", "faint", "loud", "changed", "restored")
+        halfway = ("halfway",) if shape.key_dim in (4, 16, 64, 256) else ()
+        self.states = ("live", *selectors, "zeros", "faint", "loud", *halfway, "changed", "restored")
         channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim
         wide = channels + 2 * shape.value_heads + shape.row_pad
         rows = [draw.normal(shape.rows, wide, dtype=dtype) for _ in range(2)]
@@ -56,12 +57,16 @@ class GdnTrial(Trial):
             table[shape.rows - shape.padded_slots : shape.rows] = -1
         window = draw.normal(channels, shape.width - 1 + shape.slots - 1, dtype=dtype)
         self.before = (window, pool)
+        self.empty = False
         selector = torch.ones(1, dtype=torch.int32, device=device)
         self.state = State(window.clone(), pool.clone(), table, selector)
         ends = (channels, channels + shape.value_heads, channels + 2 * shape.value_heads)
         self.qkv = self.packed[:, : ends[0]]
         self.a, self.b = self.packed[:, ends[0] : ends[1]], self.packed[:, ends[1] : ends[2]]
         self.problem = problem_of(self.qkv, self.a, self.b, self.layer, self.state)
+        self.layers = {"live": [part.clone() for part in parts_of(self.layer)]}
+        if halfway:
+            self.rows["halfway"], self.layers["halfway"] = halfway_rows(shape, self.packed), plain_layer(self.layer)
         # Known to the host, because setting a state must not wait for the device.
         self.named = [int(slot) for slot in table]
         self.written = self.named[: shape.rows]
@@ -74,12 +79,20 @@ class GdnTrial(Trial):
         if self.named[selector - 1] < 0:
             selector = 1
         self.state.selector.fill_(selector)
+        for part, value in zip(parts_of(self.layer), self.layers.get(state, self.layers["live"]), strict=True):
+            part.copy_(value)
+        self.empty = state == "halfway"
         self.rewind()
+
+    def least_equal(self, state: str) -> float | None:
+        return 1.0 if state == "halfway" else None
 
     def rewind(self) -> None:
         """Undo what a run wrote, in place."""
         self.state.window.copy_(self.before[0])
         self.state.pool.copy_(self.before[1])
+        if self.empty:
+            self.state.pool[self.live_slots] = 0.0
 
     def launch(self, schedule: Schedule) -> Tensor:
         return schedule.run(self.qkv, self.a, self.b, self.layer, self.state)
@@ -104,6 +117,40 @@ class GdnTrial(Trial):
         return f"a slot this run does not own changed: {change}" if change else None
 
 
+def parts_of(layer: Layer) -> tuple[Tensor, Tensor, Tensor]:
+    return layer.conv_weight, layer.a_log, layer.dt_bias
+
+
+def plain_layer(layer: Layer) -> list[Tensor]:
+    """The convolution passes its input on, and no state decays: with open gates, all of GDN is exact in FP32."""
+    weight, a_log, dt_bias = (torch.zeros_like(part) for part in parts_of(layer))
+    weight[:, -1] = 1.0
+    return [weight, a_log, dt_bias]
+
+
+def halfway_rows(shape: Shape, like: Tensor) -> Tensor:
+    """Rows whose outputs lie halfway between two 16-bit values, where both round to even or to odd.
+
+    Queries see the first two keys, each a direction of its own, half and half; the second value is half a step of the
+    first's plus whole steps, as long as SiLU gives it back.
+    """
+    rows, keys = torch.zeros_like(like), shape.key_heads * shape.key_dim
+    query, key, value = rows[:, :keys], rows[:, keys : 2 * keys], rows[:, 2 * keys :]
+    query.unflatten(1, (-1, shape.key_dim))[..., :4] = 64.0
+    for row in range(shape.rows):
+        key.unflatten(1, (-1, shape.key_dim))[row, :, row % shape.key_dim] = 64.0
+    size = shape.value_heads * shape.value_dim
+    step = 2.0**15 * max(torch.finfo(like.dtype).eps, 2.0**-10)
+    value[0, :size] = 2.0**15
+    if shape.rows > 1:
+        value[1, :size] = (torch.arange(size, device=like.device) % 4 + 1.5) * step
+    # In floating point of 32 bits nothing is halfway and all is exact.
+    a, b = value[:, size : size + shape.value_heads], value[:, size + shape.value_heads : size + 2 * shape.value_heads]
+    a.fill_(-1e4)
+    b.fill_(64.0)
+    return rows
+
+
 def case(shape: Shape, device: str = "cpu") -> Case:
     heads = f"h{shape.key_heads}/{shape.value_heads}x{shape.key_dim}x{shape.value_dim}"
     tail = (f"-rowpad{shape.row_pad}" if shape.row_pad else "") + (
@@ -119,6 +166,8 @@ CPU = (
     case(Shape(5, 1, 2, 128, 128, "bfloat16", row_pad=8)),
     case(Shape(8, 2, 4, 16, 16, padded_slots=2)),
     case(Shape(4, 2, 4, 16, 16, slots=16)),
+    case(Shape(3, 1, 2, 16, 24, "bfloat16")),
+    case(Shape(8, 1, 2, 64, 16, "float16")),
 )
 CUDA = (
     *(case(Shape(rows, 4, 12, 128, 128, "float16", row_pad=8), "cuda") for rows in range(1, 9)),

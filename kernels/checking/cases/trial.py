@@ -45,6 +45,13 @@ class Trial(ABC):
     def expected(self) -> Outputs:
         """FP64 of what a run from the present state must give, for the names an error is measured on."""
 
+    def least_equal(self, state: str) -> float | None:
+        """Least share of 16-bit outputs that must be `expected`, rounded once to nearest even; None asks for nothing.
+
+        An error bound sees neither a rounding too few nor ties that go up: both hide within other roundings.
+        """
+        return None
+
     def untouched(self, outputs: Outputs) -> str | None:
         """What changed that must not have, or None."""
         return None
