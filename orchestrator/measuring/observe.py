@@ -16,7 +16,7 @@ from campaigns.routes import DECODE_STEPS
 from orchestrator.measuring.exchange import Exchange
 from orchestrator.measuring.stream import Chunk, EngineRound, Reply
 
-_FLAGGED_SHARE = 0.1  # of chunks that share their arrival: calibration sees next to none, whatever the server's manners
+_FLAGGED_SHARE = 0.1  # of chunks that share their arrival; an idle host's calibration sees none
 _MOST_SHARE = 0.5  # beyond it the client saw batches and no rounds
 _FEW_CHUNKS = 8
 

@@ -190,7 +190,9 @@ def _manners(summary: Summary) -> list[str]:
     ):
         if biases := [bias for calibration in told if (bias := getattr(calibration, name)) is not None]:
             found.append(f"{words} {max(biases) / 1e3:.1f} us")
-    return [f"largest error of a request average against a server with {', '.join(found)}"] if found else []
+    shares = [calibration.coalesced_share for calibration in told if calibration.coalesced_share is not None]
+    lines = [f"largest error of a request average against a server with {', '.join(found)}"] if found else []
+    return [*lines, f"chunks that calibration read together: {max(shares):.1%} at most"] if shares else lines
 
 
 def _connections(summary: Summary) -> str:
