@@ -1,1 +1,1 @@
-"""Operators and their schedules. Importing this package loads nothing heavy."""
+"""Operators and their schedules. Knows neither models nor requests. Importing this package loads nothing heavy."""

@@ -1,4 +1,4 @@
-"""What an operator is, which of its schedules runs, and how often each one ran.
+"""What an operator and a schedule are, and which schedule takes a problem.
 
 A guard sees a `Problem` (shapes, dtypes, strides, machine), never tensor values, so that choosing a schedule is
 testable without the device, legal during graph capture, and never waits for it. A refusal is a value: the default

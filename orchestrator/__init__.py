@@ -1,1 +1,1 @@
-"""How it is measured: Ray, GPUs, processes, sockets."""
+"""How it is measured: Ray, GPUs, processes, sockets. Knows no tensor."""

@@ -1,1 +1,1 @@
-"""What was measured: the store, frames, reports, history."""
+"""What was measured: the store, figures, reports, history. Knows neither Ray nor servers."""

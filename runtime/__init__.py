@@ -1,1 +1,1 @@
-"""The DFlash2 server. Importing this package loads nothing heavy."""
+"""The DFlash2 server. Knows nothing of campaigns. Importing this package loads nothing heavy."""

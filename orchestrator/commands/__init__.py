@@ -1,4 +1,7 @@
-"""The subcommands of `campaign`, listed, not discovered; one module for each family."""
+"""The subcommands of `campaign`, listed, not discovered; one module for each family.
+
+A face parses words and prints answers; it knows no way of measuring and makes no exit code out of an exception.
+"""
 
 from orchestrator.commands.completion import add_completion_parser
 from orchestrator.commands.corpus import add_corpus_parser

@@ -1,1 +1,4 @@
-"""The target, the drafter, and how their weights are read."""
+"""The target, the drafter, and how their weights are read, made or shared among ranks.
+
+Knows tensors and operators; knows no sampling, no request and no text.
+"""

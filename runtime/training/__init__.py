@@ -1,4 +1,4 @@
 """How the shipped checkpoints are made: text, vocabulary, target and drafter, all from this project.
 
-`python -m runtime.training --help`. Importing this package loads nothing heavy.
+`python -m runtime.training --help`. Importing this package loads nothing heavy. The server does not know it.
 """

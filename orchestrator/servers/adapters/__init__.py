@@ -1,4 +1,7 @@
-"""Servers that can be measured. A new one is a module here, a line below, and a YAML in conf/server/."""
+"""Servers that can be measured. A new one is a module here, a line below, and a YAML in conf/server/.
+
+An adapter knows its server's command line and routes; it knows no device, no process and no time.
+"""
 
 from __future__ import annotations
 
