@@ -106,5 +106,9 @@ class StoreUnreadable(WorldError):
     pass
 
 
+class StoreWarning(UserWarning):
+    """What a reader of a store must know, and that is no fault: the command line prints it as it stands."""
+
+
 class IdentityMismatch(CampaignError):
     exit_code = Exit.IDENTITY

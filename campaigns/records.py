@@ -55,6 +55,7 @@ class Reason(StrEnum):
     ARM_NOT_DISTINCT = "arm-not-distinct"
     BELOW_REQUIRED_EXACTNESS = "below-required-exactness"
     PARTNER_EXCLUDED = "partner-excluded"
+    NO_TIME = "no-time"  # both answers are there, and nothing between them can be timed
     FIRST_CHUNKS_DIFFER = "first-chunks-differ"  # a flag: the effect is per decoded token, which is what they share
     # hardware and operator
     THROTTLE = "throttle"

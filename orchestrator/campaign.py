@@ -30,7 +30,7 @@ from campaigns.plan import Block, CampaignPlan, blocks, pair_keys, several_chang
 from campaigns.provenance import differing_keys
 from campaigns.records import Campaign, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
 from orchestrator import detaching, terminal
-from orchestrator.journal import Journal
+from orchestrator.journal import Journal, keeping
 from orchestrator.life import Desk, Life
 from orchestrator.preparation import commanded
 from orchestrator.preparation.pinning import pin_prompts
@@ -130,6 +130,11 @@ _STOP, _STOP_AFTER_BLOCK = "stop", "stop-after-block"
 
 def _drive(store: Store, campaign: Campaign, prepared: Prepared, output: Output) -> Exit:
     folder = outputs_folder(prepared.store_path, campaign.campaign_id)
+    with keeping(folder):
+        return _drive_in(folder, store, campaign, prepared, output)
+
+
+def _drive_in(folder: Path, store: Store, campaign: Campaign, prepared: Prepared, output: Output) -> Exit:
     folder.mkdir(parents=True, exist_ok=True)
     detaching.settle(campaign.campaign_id, folder)
     view = View(output.console(), len(pair_keys(prepared.plan)), store.recorded(campaign.campaign_id).pairs)
@@ -141,7 +146,8 @@ def _drive(store: Store, campaign: Campaign, prepared: Prepared, output: Output)
     with Journal(folder) as journal:
         desk = Desk(store, campaign, prepared, journal, view, partial(_stop_if_asked, folder))
         try:
-            _run(desk, folder)
+            with keeping(folder):
+                _run(desk, folder)
         except Stopped as stop:
             store.status(campaign.campaign_id, CampaignStatus.HELD, str(stop))
             _conclude(prepared, campaign.campaign_id, output, view)

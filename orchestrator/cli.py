@@ -6,11 +6,12 @@ import argparse
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from campaigns.errors import CampaignError, Exit, UsageError
+from campaigns.errors import CampaignError, Exit, StoreWarning, UsageError
 from campaigns.provenance import METHODOLOGY_VERSION
 from orchestrator import terminal
 from orchestrator.commands.options import Parser
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # `nohup campaign run` ignores it
         signal.signal(signal.SIGHUP, _interrupt)
     terminal.print_anything()
+    warnings.showwarning = _show  # type: ignore[assignment]  # takes the same words
     try:
         return int(_code(arguments))
     finally:
@@ -50,6 +52,10 @@ def _code(arguments: list[str]) -> int:
             return Exit.COMPLETE
         _tell(f"{traceback.format_exc()}campaign: this is a bug; please report it with the lines above")
         return Exit.BUG
+
+
+def _show(message: Warning | str, *where: Any) -> None:
+    _tell(f"campaign: {message}" if isinstance(message, StoreWarning) else f"warning: {message}")
 
 
 def _tell(text: str) -> None:

@@ -5,12 +5,42 @@ It tells the story (what happened when); the store holds the facts.
 
 from __future__ import annotations
 
+import errno
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from campaigns.errors import StoreUnwritable
+
+_REFUSED = (
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.ENOTDIR,
+    errno.EEXIST,
+)
+
+
+@contextmanager
+def keeping(folder: Path) -> Iterator[None]:
+    """What a place refuses, permission or space, is the world's fault and said in a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            raise
+        raise StoreUnwritable(
+            f"{error.filename or folder} cannot be written ({error.strerror}): a campaign's folder lies beside "
+            "its store; make room there or name another place with --store. Everything committed before is kept"
+        ) from error
 
 
 class Journal:

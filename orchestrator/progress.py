@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -30,7 +29,7 @@ class Output:
     quiet: bool = False
 
     def console(self) -> Console:
-        return Console(file=cast(TextIO, terminal.Lasting(sys.stderr)), quiet=self.quiet)
+        return Console(file=terminal.drawing(sys.stderr), quiet=self.quiet)
 
 
 ANSWER = Output()
@@ -65,7 +64,7 @@ class View:
         self._bar = None
 
     def say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(terminal.harmless(text), highlight=False, markup=False, soft_wrap=True)
 
     def doing(self, what: str) -> None:
         """What takes its time now, so that no wait is silent."""

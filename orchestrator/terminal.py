@@ -10,21 +10,67 @@ import codecs
 import errno
 import io
 import os
+import re
 import select
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import TextIO, cast
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # and marks of direction
 _GONE = (errno.EPIPE, errno.EIO)
 _PLAIN = {"±": "+/-", "×": "x", "−": "-", "–": "-", "—": "-", "→": "->", "≤": "<=", "≥": ">=", "µ": "u", "…": "..."}
 
 
 def print_anything() -> None:
-    """Have stdout and stderr take every character: those that their encoding lacks are spelt out."""
+    """Have stdout and stderr take every character. What their encoding lacks is spelt out, and on a terminal also
+    what would command it: names in a store are anybody's.
+    """
     codecs.register_error("spelt", _spelt)
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         with suppress(AttributeError):  # a test's own stream
-            stream.reconfigure(errors="spelt")  # type: ignore[union-attr]
+            stream.reconfigure(errors="spelt")
+            if stream.isatty():
+                setattr(sys, name, Harmless(stream))
+
+
+def harmless(text: str) -> str:
+    """Control characters shown and not obeyed."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+class _Wrapped(io.TextIOBase):
+    """A text stream in front of another."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self.stream.encoding
+
+
+class Harmless(_Wrapped):
+    """A terminal's stream; what we draw ourselves goes to the stream behind it."""
+
+    def write(self, text: str) -> int:
+        self.stream.write(harmless(text))
+        return len(text)
+
+
+def drawing(stream: TextIO) -> TextIO:
+    """Where a progress bar may be drawn, for as long as somebody looks."""
+    behind = stream.stream if isinstance(stream, Harmless) else stream
+    return cast(TextIO, Lasting(behind))
 
 
 def _spelt(error: UnicodeError) -> tuple[str, int]:
@@ -70,22 +116,19 @@ def flush() -> None:
             continue  # closed
 
 
-class Lasting(io.TextIOBase):
+class Lasting(_Wrapped):
     """A text stream that outlives its reader: a campaign goes on when nobody looks, its log and store have it all."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
 
     def write(self, text: str) -> int:
         try:
-            return self._stream.write(text)
+            return self.stream.write(text)
         except OSError as error:
             self._require_left(error)
             return len(text)
 
     def flush(self) -> None:
         try:
-            self._stream.flush()
+            self.stream.flush()
         except OSError as error:
             self._require_left(error)
 
@@ -93,13 +136,3 @@ class Lasting(io.TextIOBase):
         if not reader_left(error):
             raise error
         fall_silent()
-
-    def isatty(self) -> bool:
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._stream.encoding

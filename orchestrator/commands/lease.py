@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ def run_list(options: argparse.Namespace) -> int:
     folder = LockFolder(_lock_folder(options))
     with open_inventory(options.inventory) as inventory:
         devices = inventory.devices()
+        for note in getattr(inventory, "notes", ()):
+            print(f"campaign: {note}", file=sys.stderr)
         for device in devices:
             print(f"{device.index:>2}  {device.uuid}  {state(folder, inventory, device)}")
     for uuid in sorted(set(folder.uuids()) - {device.uuid for device in devices}):

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from campaigns.errors import Exit, UsageError
+from campaigns.errors import Exit, UsageError, highest
 from campaigns.judging.verdicts import counted
 from orchestrator.commands.options import campaign_argument, force_option, store_option
 
@@ -30,15 +30,24 @@ def add_report_parser(subparsers: Any) -> None:
 
 def run_report(options: argparse.Namespace) -> int:
     from results.reading.summary import summarise
-    from results.reports.report import render_summary
+    from results.reports.report import marked, render_summary
     from results.store.reader import Reader
+    from results.store.verify import Tally, verify
 
     with Reader.open(options.store) as reader:
         campaign_id = reader.resolve(options.id)
-        summary = summarise(reader, campaign_id)
-        content = render_summary(summary, reader, options.format, all_quantiles=options.all_quantiles)
+        found = [f"{finding.row}: {finding.what}" for finding in verify(reader, campaign_id, Tally())]
+        with reader.damaged.sparing(campaign_id):
+            summary = summarise(reader, campaign_id)
+            content = render_summary(summary, reader, options.format, all_quantiles=options.all_quantiles)
+        reader.resolve(campaign_id)  # which says so where no report can be made of it
+    told = f"{counted(len(found), 'row')} of campaign {campaign_id} {'does' if len(found) == 1 else 'do'} not hold"
+    content = marked(content, options.format, told, found) if found else content
     write(content, options.output, force=options.force)
-    return int(summary.exit_code(strict=options.strict))
+    if found:
+        print(f"campaign: {told}; campaign verify {campaign_id} names them", file=sys.stderr)
+    codes = [summary.exit_code(strict=options.strict), Exit.IDENTITY if found else Exit.COMPLETE]
+    return int(highest(codes))
 
 
 def write(content: str, output: Path | None, option: str = "--output", *, force: bool = False) -> None:

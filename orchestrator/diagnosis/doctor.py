@@ -122,9 +122,12 @@ def _devices(scope: Scope) -> Iterator[Row]:
             yield Row("NVML", Level.OK, "no visible GPU; the device is the CPU")
         else:
             yield Row("NVML", Level.OK, f"driver {inventory.driver}")
+        for note in getattr(inventory, "notes", ()):
+            yield Row("NVML", Level.WARNING, note)
         for device in inventory.devices():
             subject = f"device {device.index}"
-            yield Row(subject, Level.OK, f"{device.name}, {device.memory_bytes / _GIB:.0f} GiB, {device.uuid}")
+            size = f"{device.memory_bytes / _GIB:.0f} GiB, " if device.memory_bytes else ""
+            yield Row(subject, Level.OK, f"{device.name}, {size}{device.uuid}")
             fault = obstacle(LockFolder(scope.lock_dir), inventory, device)
             if fault:
                 yield Row(subject, Level.WARNING, fault, "end that, or lease another with lease.indices")

@@ -30,9 +30,9 @@ def gpu_rows(inventory: Inventory, device: Device) -> Iterator[Row]:
     bits = _said(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
     if bits & SLOWDOWN:
         yield Row(subject, Level.WARNING, f"slowed down by the hardware (reasons {bits:#x})", "check power and cooling")
-    if (_said(pynvml.nvmlDeviceGetMigMode, handle) or (0,))[0]:
-        remedy = "a lease takes whole devices; turn MIG off, or attach to a server"
-        yield Row(subject, Level.WARNING, "is divided by MIG", remedy)
+    if device.gpu is not None:
+        remedy = "measure on a whole GPU what is meant for one: clocks, power and caches of instances are shared"
+        yield Row(subject, Level.WARNING, f"a MIG instance of GPU {device.gpu}: its neighbours may be at work", remedy)
     if _said(pynvml.nvmlDeviceGetPersistenceMode, handle) == 0:
         remedy = "nvidia-smi -pm 1, or every idle moment costs the first request an initialisation"
         yield Row(subject, Level.WARNING, "persistence mode is off", remedy)

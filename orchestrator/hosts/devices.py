@@ -28,10 +28,11 @@ from campaigns.records import CPU_UUID
 @dataclass(frozen=True)
 class Device:
     uuid: str
-    index: int  # NVML's; 0 for a CPU
+    index: int  # NVML's; 100·(GPU + 1) + n for the n-th MIG instance of a GPU; 0 for a CPU
     name: str
-    memory_bytes: int
+    memory_bytes: int  # 0 where the driver does not say, as with unified memory
     arch: str = ""  # sm_90, …; empty for a CPU, and where the driver does not say
+    gpu: int | None = None  # NVML's index of the GPU that a MIG instance is part of
 
 
 class Inventory(Protocol):
@@ -48,7 +49,7 @@ class Inventory(Protocol):
         """PIDs that compute on the device; None where a device is shared by nature, as a CPU is."""
 
     def memory_used(self, uuid: str) -> int | None:
-        """Bytes in use without the driver's own reserve; None as above."""
+        """Bytes in use without the driver's own reserve; None as above, and where the driver does not say."""
 
     def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
         """Environment that shows a server these devices, in this order, and no others."""
@@ -59,7 +60,8 @@ class Inventory(Protocol):
 
 
 def open_inventory(spec: str = "auto", visible: str | None = None) -> Inventory:
-    """`auto`: NVML where it finds a visible GPU, else the CPU. Others: `nvml`, `cpu`, `simulated:NAME`.
+    """`auto`: NVML where there is a driver, and the launcher has not hidden all GPUs, else the CPU. A driver that is
+    there and does not answer is NoDevice: nobody asked for the CPU. Others: `nvml`, `cpu`, `simulated:NAME`.
 
     `visible` is the launcher's CUDA_VISIBLE_DEVICES; None reads it from this process.
     """
@@ -78,12 +80,21 @@ def open_inventory(spec: str = "auto", visible: str | None = None) -> Inventory:
 def _nvml_if_any(visible: str | None) -> Inventory | None:
     try:
         inventory = NvmlInventory(visible)
-    except NoDevice:
-        return None
+    except NoDevice as error:
+        if getattr(error.__cause__, "value", None) in _NO_DRIVER:
+            return None
+        raise NoDevice(f"{error} lease.inventory=cpu measures the CPU.") from error
     if inventory.devices():
         return inventory
     inventory.__exit__()
+    if inventory.has_gpus and (visible is None or visible.strip() not in _HIDDEN):
+        shown = "; ".join(inventory.notes) or f"CUDA_VISIBLE_DEVICES={visible} names none of {inventory.listed}"
+        raise NoDevice(f"There are GPUs here and none can be leased: {shown}. lease.inventory=cpu measures the CPU.")
     return None
+
+
+_NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+_HIDDEN = ("", "-1", "NoDevFiles")  # how a launcher says that no GPU is to be used
 
 
 def chosen(
@@ -114,19 +125,26 @@ class NvmlInventory:
     def __init__(self, visible: str | None = None) -> None:
         try:
             pynvml.nvmlInit()
-            self._handles = {_text(pynvml.nvmlDeviceGetUUID(h)): h for h in _handles()}
+            self._parts = tuple(part for index, gpu in enumerate(_handles()) for part in _parts(index, gpu))
+            self._handles = {_text(pynvml.nvmlDeviceGetUUID(part.handle)): part.handle for part in self._parts}
             self.driver = _text(pynvml.nvmlSystemGetDriverVersion())
+            self.has_gpus = pynvml.nvmlDeviceGetCount() > 0
+            self._devices = tuple(_device(uuid, part) for uuid, part in zip(self._handles, self._parts, strict=True))
         except pynvml.NVMLError as error:
             raise NoDevice(f"NVML does not answer ({error}): install or repair the NVIDIA driver.") from error
         self._visible = visible
 
-    def devices(self) -> tuple[Device, ...]:
-        found = tuple(self._device(index, uuid) for index, uuid in enumerate(self._handles))
-        return tuple(device for device in found if is_visible(device, self._visible))
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for each thing that NVML does not do here as a measurement would like it."""
+        return tuple(filter(None, (*map(_undivided, range(pynvml.nvmlDeviceGetCount())), *map(_mute, self._devices))))
 
-    def _device(self, index: int, uuid: str) -> Device:
-        handle = self._handles[uuid]
-        return Device(uuid, index, _text(pynvml.nvmlDeviceGetName(handle)), _memory(handle).total, _arch(handle))
+    @property
+    def listed(self) -> str:
+        return ", ".join(f"{device.index}: {device.uuid}" for device in self._devices) or "none"
+
+    def devices(self) -> tuple[Device, ...]:
+        return tuple(device for device in self._devices if is_visible(device, self._visible))
 
     def processes(self, uuid: str) -> tuple[int, ...] | None:
         try:
@@ -135,7 +153,8 @@ class NvmlInventory:
             raise NoDevice(f"NVML cannot list the processes of {uuid} ({error}), so it cannot be leased.") from error
 
     def memory_used(self, uuid: str) -> int | None:
-        return int(_memory(self._handles[uuid]).used)
+        memory = _memory(self._handles[uuid])
+        return None if memory is None else int(memory.used)
 
     def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
@@ -155,17 +174,77 @@ def _handles() -> list[Any]:
     return [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
 
 
-def _memory(handle: Any) -> Any:
-    """Version 2 counts the driver's reserve apart from `used`; drivers before 510 know only version 1."""
+@dataclass(frozen=True)
+class _Part:
+    """What can be leased: a whole GPU, or one MIG instance of it."""
+
+    handle: Any
+    gpu_handle: Any
+    index: int
+    gpu: int | None = None
+
+
+def _parts(index: int, gpu: Any) -> tuple[_Part, ...]:
+    """A GPU that is divided by MIG computes only in its instances."""
+    if not _is_divided(gpu):
+        return (_Part(gpu, gpu, index),)
+    handles = [_mig(gpu, n) for n in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu))]
+    return tuple(_Part(h, gpu, 100 * (index + 1) + n, index) for n, h in enumerate(handles) if h is not None)
+
+
+def _is_divided(gpu: Any) -> bool:
     try:
-        return pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+        return bool(pynvml.nvmlDeviceGetMigMode(gpu)[0])
     except pynvml.NVMLError:
-        return pynvml.nvmlDeviceGetMemoryInfo(handle)
+        return False  # a GPU that cannot be
 
 
-def _arch(handle: Any) -> str:
+def _mig(gpu: Any, number: int) -> Any | None:
     try:
-        return "sm_{}{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+        return pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number)
+    except pynvml.NVMLError:
+        return None  # no instance of that number
+
+
+def _undivided(index: int) -> str:
+    gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+    if _is_divided(gpu) and not _parts(index, gpu):
+        return f"GPU {index} is divided by MIG and has no instance: make one with nvidia-smi mig -cgi, or turn MIG off"
+    return ""
+
+
+def _mute(device: Device) -> str:
+    if device.memory_bytes:
+        return ""
+    return f"device {device.index} does not say how much of its memory is in use: only its processes prove it idle"
+
+
+def _device(uuid: str, part: _Part) -> Device:
+    memory = _memory(part.handle)
+    size_bytes = 0 if memory is None else int(memory.total)
+    return Device(uuid, part.index, _text(pynvml.nvmlDeviceGetName(part.handle)), size_bytes, _arch(part), part.gpu)
+
+
+def _memory(handle: Any) -> Any | None:
+    """Version 2 counts the driver's reserve apart from `used`; drivers before 510 know only version 1. None where
+    neither is supported (unified memory) or permitted.
+    """
+    for version in ({"version": pynvml.nvmlMemory_v2}, {}):
+        try:
+            return pynvml.nvmlDeviceGetMemoryInfo(handle, **version)
+        except pynvml.NVMLError as error:
+            last = error
+    if last.value in _NOT_SAID:
+        return None
+    raise NoDevice(f"NVML does not tell the memory of a device ({last}): it cannot be leased.") from last
+
+
+_NOT_SAID = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION)
+
+
+def _arch(part: _Part) -> str:
+    try:
+        return "sm_{}{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(part.gpu_handle))
     except pynvml.NVMLError:
         return ""
 
@@ -181,7 +260,7 @@ def is_visible(device: Device, visible: str | None) -> bool:
     for entry in (part.strip() for part in visible.split(",")):
         if not entry or entry.startswith("-"):
             return False
-        if entry == str(device.index) or (not entry.isdigit() and device.uuid.startswith(entry)):
+        if entry in (str(device.index), str(device.gpu)) or (not entry.isdigit() and device.uuid.startswith(entry)):
             return True
     return False
 

@@ -46,7 +46,8 @@ class Lease:
     devices: tuple[Device, ...]
     fds: tuple[int, ...]
     holder: Holder
-    used_bytes: tuple[int | None, ...]  # of each device when it was proven idle; None where nothing was proven
+    used_bytes: tuple[int | None, ...]  # of each device when it was proven idle; None where the machine does not say
+    is_proven: bool = True
 
     @property
     def uuids(self) -> tuple[str, ...]:
@@ -77,7 +78,8 @@ class Lease:
     def _faults(self, inventory: Inventory, survivors: Sequence[Process]) -> dict[str, str]:
         faults: dict[str, str] = {}
         for device, before in zip(self.devices, self.used_bytes, strict=True):
-            fault = "" if before is None else _fault(inventory, device, before + RETURNED_BYTES)
+            limit = None if before is None else before + RETURNED_BYTES
+            fault = _fault(inventory, device, limit) if self.is_proven else ""
             if survivors:
                 fault = f"{_name(device)} still has process {_pids(p.pid for p in survivors)} of its last lease"
             if fault:
@@ -99,7 +101,7 @@ def acquire(
             for device in devices:
                 require_idle(folder, inventory, device)
         used_bytes = tuple(inventory.memory_used(device.uuid) if idle else None for device in devices)
-        return Lease(tuple(devices), fds, holder, used_bytes)
+        return Lease(tuple(devices), fds, holder, used_bytes, is_proven=idle)
     except BaseException:
         close_all(fds)
         raise
@@ -170,11 +172,11 @@ def state(folder: LockFolder, inventory: Inventory, device: Device) -> str:
     return obstacle(folder, inventory, device) or "free"
 
 
-def _fault(inventory: Inventory, device: Device, limit_bytes: int) -> str:
+def _fault(inventory: Inventory, device: Device, limit_bytes: int | None) -> str:
     if pids := inventory.processes(device.uuid):
         return f"{_name(device)} is used by process {_pids(pids)}"
     used = inventory.memory_used(device.uuid)
-    if used is not None and used > limit_bytes:
+    if used is not None and limit_bytes is not None and used > limit_bytes:
         return f"{_name(device)} has {used >> 20} MiB in use by nobody visible (idle is up to {limit_bytes >> 20} MiB)"
     return ""
 

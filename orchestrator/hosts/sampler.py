@@ -58,7 +58,8 @@ class Sampler:
     def require(self) -> None:
         """HelperLost where the process has died: nobody would see what else runs on the devices."""
         if self._child is not None and (code := self._child.poll()) is not None:
-            raise HelperLost(f"the process that samples the devices ended with code {code}: see its message above")
+            where = ": see its message above" if code > 0 else ""
+            raise HelperLost(f"the process that samples the devices ended with code {code}{where}")
 
     def drain(self, own_pids: Collection[int] = ()) -> list[DeviceSample]:
         """Samples since the last call; PIDs on a device that are not `own_pids` are foreign."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import socket
 import sys
 import threading
@@ -159,7 +160,10 @@ def main() -> None:
     gc.freeze()
     gc.disable()
     threading.Thread(target=server.serve, daemon=True).start()
-    print(server.port, flush=True)
+    try:
+        print(server.port, flush=True)
+    except BrokenPipeError:
+        os._exit(0)  # whoever started it is gone already
     sys.stdin.read()
 
 

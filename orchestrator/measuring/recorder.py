@@ -203,7 +203,10 @@ def main(request_fd: int, cpus: str) -> None:
         os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
     gc.freeze()
     gc.disable()
-    serve(request_fd, sys.stdin.buffer, sys.stdout.buffer)
+    try:
+        serve(request_fd, sys.stdin.buffer, sys.stdout.buffer)
+    except BrokenPipeError:
+        os._exit(0)  # the parent is gone: nobody is left to be told
 
 
 _PARENT = os.getppid()

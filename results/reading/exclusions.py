@@ -11,9 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from campaigns.records import Failure, Reason
+from results.reading.levels import Source
 
 EXCLUDING = frozenset(
     {Reason.THROTTLE, Reason.FOREIGN_PROCESS, Reason.CLOCK_STEP, Reason.IDENTITY_FAIL, Reason.OPERATOR}
@@ -46,11 +48,19 @@ def context_length(fixture: str) -> int:
 def excluded(pairs: pd.DataFrame, failures: Sequence[Failure]) -> pd.DataFrame:
     """Pairs with the exclusions that were decided about them beside the measurement; always both arms."""
     for failure in (f for f in failures if f.reason in EXCLUDING):
-        hit = _named(pairs, failure)
-        pairs.loc[hit, "admissible"] = False
-        pairs.loc[hit, "reasons"] = [
-            json.dumps([*json.loads(text), failure.reason.value]) for text in pairs.loc[hit, "reasons"]
-        ]
+        pairs = _struck(pairs, _named(pairs, failure), failure.reason)
+    return pairs
+
+
+def timed(pairs: pd.DataFrame, source: Source) -> pd.DataFrame:
+    """A pair that gives no effect (no round, a time of zero or less) is not admissible: there is one count of pairs."""
+    hit = pairs.admissible & ~np.isfinite(pairs[source.effect_column].astype(float))
+    return _struck(pairs, hit, Reason.NO_TIME)
+
+
+def _struck(pairs: pd.DataFrame, hit: pd.Series, reason: Reason) -> pd.DataFrame:
+    pairs.loc[hit, "admissible"] = False
+    pairs.loc[hit, "reasons"] = [json.dumps([*json.loads(text), reason.value]) for text in pairs.loc[hit, "reasons"]]
     return pairs
 
 

@@ -24,7 +24,7 @@ from campaigns.plan import Mode
 from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Reason
 from results.reading import frames
 from results.reading.arrivals import ClientClock, client_clock
-from results.reading.exclusions import context_length, excluded, grouped
+from results.reading.exclusions import context_length, excluded, grouped, timed
 from results.reading.groups import Group, Part, Setting, build, part
 from results.reading.health import Determinism, determinism, missing_notes
 from results.reading.levels import Source, source_of
@@ -110,8 +110,8 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
     requests = frames.requests(reader, campaign_id)
     measured = frames.measured(requests)
     failures = reader.failures(campaign_id)
-    pairs = excluded(frames.pairs(reader, campaign_id, requests), failures)
     source = source_of(measured)
+    pairs = timed(excluded(frames.pairs(reader, campaign_id, requests), failures), source)
     lives = reader.lives(campaign_id)
     resolution_ms = _resolution_ms(lives)
     setting = Setting(plan, source, _required(plan, measured), resolution_ms)

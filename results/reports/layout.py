@@ -12,6 +12,7 @@ from typing import Any
 from campaigns.errors import UsageError
 
 Rows = Sequence[Sequence[Any]]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def lay_out(format: str, header: Sequence[str], rows: Rows) -> str:
@@ -44,8 +45,13 @@ def _cell(value: Any) -> str:
 def _csv(header: Sequence[str], rows: Rows) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([header, *([_plain(value) for value in row] for row in rows)])
+    writer.writerows([header, *([inert(_plain(value)) for value in row] for row in rows)])
     return out.getvalue()
+
+
+def inert(value: Any) -> Any:
+    """A cell that a spreadsheet takes for text: one that begins like a formula is quoted (OWASP, CSV injection)."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _json(header: Sequence[str], rows: Rows) -> str:

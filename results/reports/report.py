@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from html import escape
 
 from campaigns.errors import UsageError
 from results.reading.summary import Summary, summarise
@@ -21,6 +22,17 @@ def render_summary(summary: Summary, reader: Reader, format: str, *, all_quantil
     if format not in FORMATS:
         raise UsageError(f"there is no report format {format!r}: take one of {', '.join(FORMATS)}")
     return FORMATS[format](summary, reader, all_quantiles)
+
+
+def marked(content: str, format: str, told: str, found: Sequence[str]) -> str:
+    """A report of rows that do not hold: its first line says so; as JSON it has them as `does_not_hold`."""
+    warning = f"NOT TO BE TRUSTED: {told}"
+    if format in ("json", "jsonl"):
+        fields = {"does_not_hold": list(found), **json.loads(content)}
+        return json.dumps(fields, indent=2 if format == "json" else None, ensure_ascii=False) + "\n"
+    if format == "html":
+        return content.replace("<body>", f"<body><p><strong>{escape(warning)}</strong></p>", 1)
+    return f'"{warning}"\n{content}' if format == "csv" else f"**{warning}**\n\n{content}"
 
 
 def _markdown(summary: Summary, reader: Reader, all_quantiles: bool) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from results.reading.summary import Summary
+from results.reports.layout import inert
 from results.reports.report_json import content
 
 _SHARED = (
@@ -36,7 +37,7 @@ def report_csv(summary: Summary) -> str:
     if rows:
         writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: inert(value) for name, value in row.items()} for row in rows)
     return out.getvalue()
 
 

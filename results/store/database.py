@@ -7,6 +7,7 @@ never writes: it opens read-only, and as immutable where the folder admits no sh
 from __future__ import annotations
 
 import sqlite3
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
-from campaigns.errors import StoreUnreadable, StoreUnwritable, UsageError
+from campaigns.errors import StoreUnreadable, StoreUnwritable, StoreWarning, UsageError
 
 BUSY_TIMEOUT_S = 30.0
 _NOT_A_DATABASE = "file is not a database"
@@ -48,6 +49,8 @@ def reader_engine(path: Path) -> Engine:
 def read_only(path: Path) -> sqlite3.Connection:
     """Sees what the writer committed; immutable, and so blind to an unfinished log, where the folder is read-only."""
     for query in ("mode=ro", "mode=ro&immutable=1"):
+        if "immutable" in query:
+            _say_blind(path)
         try:
             return _opened(f"file:{quote(str(path.absolute()))}?{query}")
         except sqlite3.DatabaseError as error:
@@ -57,6 +60,13 @@ def read_only(path: Path) -> sqlite3.Connection:
                 told = StoreUnreadable(f"the store {path} cannot be read ({error}): ask its owner, or for a copy")
                 raise complaint(path, error) or told from error
     raise AssertionError("unreachable")
+
+
+def _say_blind(path: Path) -> None:
+    log = path.with_name(f"{path.name}-wal")
+    if log.is_file() and log.stat().st_size:
+        newest = "its newest rows are in a log beside it that cannot be read in a read-only folder"
+        warnings.warn(f"the store {path} is read as it was: {newest}; copy both files", StoreWarning, stacklevel=2)
 
 
 def _opened(uri: str) -> sqlite3.Connection:

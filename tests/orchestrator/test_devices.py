@@ -13,9 +13,11 @@ import pynvml
 import pytest
 
 from campaigns.errors import NoDevice, UsageError
+from orchestrator.diagnosis.doctor import CHECKS, Scope, examine
 from orchestrator.hosts.boundary import device_states
 from orchestrator.hosts.devices import CpuInventory, Device, NvmlInventory, SimulatedInventory, chosen, open_inventory
-from orchestrator.hosts.lease import IDLE_BYTES
+from orchestrator.hosts.lease import IDLE_BYTES, acquire, name_holder
+from orchestrator.hosts.locks import LockFolder
 
 GPUS = [Device("GPU-aaa1", 0, "x", 1), Device("GPU-aab2", 1, "x", 1), Device("GPU-c", 2, "x", 1)]
 
@@ -64,6 +66,106 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     for name, function in fake.functions().items():
         monkeypatch.setattr(pynvml, name, function)
     return fake
+
+
+def failing(number: int) -> Callable[..., NoReturn]:
+    def fail(*_: Any, **__: Any) -> NoReturn:
+        raise pynvml.NVMLError(number)
+
+    return fail
+
+
+def doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str]]:
+    """(level, text) of the doctor's rows on devices."""
+    scope = Scope(tmp_path, str(tmp_path / "locks"))
+    monkeypatch.setattr("orchestrator.diagnosis.doctor.CHECKS", [c for c in CHECKS if c[0] == "devices"])
+    return [(row.level.value, row.found) for row in examine(scope)]
+
+
+@pytest.mark.parametrize("number", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION])
+def test_memory_that_is_not_told_leaves_the_proof_to_the_processes(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int
+) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", failing(number))
+    folder, holder = LockFolder(str(tmp_path / "locks")), name_holder("test")
+    with open_inventory("auto") as inventory:
+        device = inventory.devices()[0]
+        assert device.memory_bytes == 0 and inventory.memory_used(device.uuid) is None
+        with pytest.raises(NoDevice, match="is used by process 3, 7"):
+            acquire(folder, inventory, [device], holder, 0.0, idle=True)
+        nvml.pids = ()
+        lease = acquire(folder, inventory, [device], holder, 0.0, idle=True)
+        assert lease.unreturned(inventory, ()) == {}
+        assert lease.release(folder, inventory, ()) == ()
+    assert ("warning", "device 0 does not say how much of its memory is in use: only its processes prove it idle") in (
+        doctor(monkeypatch, tmp_path)
+    )
+
+
+@pytest.mark.parametrize("number", [pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, pynvml.NVML_ERROR_UNKNOWN])
+def test_a_driver_that_does_not_answer_is_never_the_cpu(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int
+) -> None:
+    monkeypatch.setattr(pynvml, "nvmlInit", failing(number))
+    words = str(pynvml.NVMLError(number))
+    with pytest.raises(NoDevice, match=r"lease.inventory=cpu") as refused:
+        open_inventory("auto")
+    assert words in str(refused.value)
+    [(level, found)] = doctor(monkeypatch, tmp_path)
+    assert level == "fault" and words in found
+
+
+def test_a_gpu_that_is_lost_is_a_sentence(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", failing(pynvml.NVML_ERROR_GPU_IS_LOST))
+    with pytest.raises(NoDevice, match="NVML does not answer"):
+        open_inventory("auto")
+
+
+@pytest.mark.parametrize("visible", ["MIG-nobody", "GPU-other", "7"])
+def test_visible_devices_that_are_none_are_never_the_cpu(nvml: FakeNvml, visible: str) -> None:
+    with pytest.raises(NoDevice, match=f"CUDA_VISIBLE_DEVICES={visible} names none of 0: GPU-aaa1"):
+        open_inventory("auto", visible)
+    for hidden in ("", "-1"):
+        with open_inventory("auto", hidden) as inventory:
+            assert isinstance(inventory, CpuInventory), "hidden on purpose"
+
+
+@pytest.fixture
+def divided(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """GPU 0 whole, GPU 1 with two MIG instances (handles 10 and 12), GPU 2 divided and without any."""
+    instances = {(1, 0): 10, (1, 2): 12}
+    uuids = {10: "MIG-11", 12: "MIG-22"}
+
+    def instance(gpu: int, number: int) -> int:
+        if (gpu, number) not in instances:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return instances[gpu, number]
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda handle: (int(handle in (1, 2)),) * 2)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMaxMigDeviceCount", lambda handle: 7)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigDeviceHandleByIndex", instance)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda handle: uuids.get(handle) or nvml.uuids[handle])
+    processes = {12: [SimpleNamespace(pid=5)]}
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda handle: processes.get(handle, []))
+    return nvml
+
+
+def test_mig_instances_are_devices_and_their_gpus_are_not(
+    divided: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with open_inventory("auto") as inventory:
+        assert [(d.index, d.uuid, d.gpu) for d in inventory.devices()] == [
+            (0, "GPU-aaa1", None),
+            (200, "MIG-11", 1),
+            (202, "MIG-22", 1),
+        ]
+        assert inventory.devices()[1].arch == "sm_121", "of its GPU"
+        assert inventory.processes("MIG-22") == (5,) and inventory.processes("MIG-11") == ()
+        assert inventory.visibility(["MIG-11"]) == {"CUDA_VISIBLE_DEVICES": "MIG-11"}
+    with open_inventory("auto", "MIG-22") as inventory:
+        assert [device.uuid for device in inventory.devices()] == ["MIG-22"]
+    told = " ".join(found for _, found in doctor(monkeypatch, tmp_path))
+    assert "GPU 2 is divided by MIG and has no instance" in told and "a MIG instance of GPU 1" in told
 
 
 def test_without_a_driver_the_device_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

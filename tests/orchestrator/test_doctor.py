@@ -124,7 +124,7 @@ def test_listening_on_ipv6() -> None:
         assert Listener("::1", server.getsockname()[1]) in listening([os.getpid()])
 
 
-def test_a_gpu_that_is_hot_slow_divided_and_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_is_hot_slow_in_part_and_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     from orchestrator.diagnosis.gpu import gpu_rows
     from orchestrator.hosts.devices import Device, NvmlInventory
 
@@ -138,7 +138,6 @@ def test_a_gpu_that_is_hot_slow_divided_and_in_use(monkeypatch: pytest.MonkeyPat
         "nvmlDeviceGetEnforcedPowerLimit": lambda h: 700000,
         "nvmlDeviceGetTemperature": lambda h, sensor: 91,
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda h: 0x40,
-        "nvmlDeviceGetMigMode": lambda h: [1, 1],
         "nvmlDeviceGetPersistenceMode": lambda h: 0,
     }
     for name, answer in answers.items():
@@ -146,10 +145,10 @@ def test_a_gpu_that_is_hot_slow_divided_and_in_use(monkeypatch: pytest.MonkeyPat
     inventory = NvmlInventory.__new__(NvmlInventory)
     monkeypatch.setattr(inventory, "handle", lambda uuid: 0, raising=False)
     monkeypatch.setattr(inventory, "processes", lambda uuid: (os.getpid(), 4194304), raising=False)
-    found = list(gpu_rows(inventory, Device("GPU-1", 3, "x", 1)))
+    found = list(gpu_rows(inventory, Device("MIG-1", 403, "x", 1, gpu=3)))
     assert [row.found for row in found if row.level is Level.OK] == ["SM 1200 of 1980 MHz, memory 1200 of 1980 MHz"]
     warnings = " | ".join(row.found for row in found if row.level is Level.WARNING)
-    for part in ("4194304 (of another", "91 °C", "0x40", "divided by MIG", "persistence mode is off"):
+    for part in ("4194304 (of another", "91 °C", "0x40", "a MIG instance of GPU 3", "persistence mode is off"):
         assert part in warnings
 
 

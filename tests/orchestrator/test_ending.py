@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 import os
+import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from orchestrator.campaign import Stopped, _stop_if_asked
 from orchestrator.cli import main
 from orchestrator.life import Desk
 from orchestrator.places import ROOT
+from results.reports.layout import lay_out
 from results.store.reader import Reader
 from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
 
@@ -278,6 +281,16 @@ def test_a_detached_campaign_says_where_it_is_and_goes_on_in_its_log(tmp_path: P
     assert run("refuse") == (5, "refused\n"), "what ends before it has begun ends where it was asked for"
 
 
+def test_a_campaigns_folder_that_refuses_is_a_sentence(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.happens = lambda: lose(OSError(errno.ENOSPC, "No space left on device"))
+    assert place.run() == Exit.WORLD and "cannot be written (No space left on device)" in capsys.readouterr().err
+    [log] = place.store.parent.glob("*/campaign.jsonl")
+    shutil.rmtree(log.parent)
+    log.parent.touch()  # a file where the folder was
+    assert place.campaign("resume", "last") == Exit.WORLD
+    assert f"{log.parent}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_any_encoding_prints(encoding: str) -> None:
     code = "from orchestrator import terminal; terminal.print_anything(); print('1 ± 2 → µs … 漢 é')"
@@ -285,6 +298,22 @@ def test_any_encoding_prints(encoding: str) -> None:
         [sys.executable, "-c", code], capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONIOENCODING": encoding}
     )
     assert done.returncode == 0 and b"-> " in done.stdout and b"\\u6f22" in done.stdout, done
+
+
+def test_names_do_not_command_a_terminal_and_go_to_a_file_as_they_are() -> None:
+    code = "from orchestrator import terminal; terminal.print_anything(); print('a\\x1b[2Jb\\u202e\\nc')"
+    main_fd, terminal_fd = pty.openpty()
+    subprocess.run([sys.executable, "-c", code], stdout=terminal_fd, cwd=ROOT, check=True)
+    assert os.read(main_fd, 1000) == b"a\\x1b[2Jb\\u202e\r\nc\r\n"
+    os.close(main_fd)
+    os.close(terminal_fd)
+    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=True)
+    assert piped.stdout == "a\x1b[2Jb\u202e\nc\n".encode()
+
+
+def test_cells_that_look_like_formulas_are_text_to_a_spreadsheet() -> None:
+    told = lay_out("csv", ["=name", "value"], [["=HYPERLINK(1)", -1.5], ["@x", None], ["plain", 2]])
+    assert told.splitlines() == ["=name,value", "'=HYPERLINK(1),-1.5", "'@x,", "plain,2"]
 
 
 def test_a_stop_that_nobody_lived_to_see_does_not_hold_the_next_life(place: Place) -> None:

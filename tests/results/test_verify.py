@@ -1,11 +1,16 @@
 """`verify` names the row that was changed, whichever part of it that was."""
 
+import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 
+from campaigns.errors import StoreWarning
 from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
+from campaigns.records import CampaignStatus
 from orchestrator.cli import main
+from results.store import database
 from results.store.reader import Reader
 from results.store.verify import Tally, verify
 from results.store.writer import Store
@@ -83,3 +88,37 @@ def test_the_command_ends_with_6_and_names_the_row(path, capsys):
     connection.close()
     assert main(["verify", "last", "--store", str(path)]) == 6
     assert "request id 4 (startup 0, startup_attempt 1, fixture alpha" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("form", "first"), [("md", "**NOT TO BE TRUSTED: "), ("csv", '"NOT TO BE TRUSTED: '), ("json", "{")]
+)
+def test_a_report_of_changed_rows_says_so_first_and_ends_with_6(path, capsys, form, first):
+    assert main(["report", "last", "--store", str(path), "--format", form]) in (0, 2)
+    assert "TRUSTED" not in capsys.readouterr().out
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE request SET end_ns = end_ns + 1 WHERE id = 3")
+        connection.commit()
+    assert main(["report", "last", "--store", str(path), "--format", form]) == 6
+    told = capsys.readouterr()
+    assert told.out.startswith(first) and "1 row of campaign" in told.err
+    if form == "json":
+        [row] = json.loads(told.out)["does_not_hold"]
+        assert row.startswith("request id 3 ")
+
+
+def test_what_an_immutable_reader_cannot_see_is_said(path, monkeypatch):
+    with Store.open(path) as store, closing(sqlite3.connect(path)) as reader:  # keeps the log from being folded in
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM campaign").fetchone()
+        store.status(Reader(path).resolve("last"), CampaignStatus.COMPLETE, "later")
+        opened = database._opened
+
+        def refuse(uri):
+            if "immutable" not in uri:
+                raise sqlite3.OperationalError("unable to open database file")
+            return opened(uri)
+
+        monkeypatch.setattr(database, "_opened", refuse)
+        with pytest.warns(StoreWarning, match="newest rows are in a log"):
+            database.read_only(path).close()
