@@ -91,7 +91,11 @@ def missing_notes(
         ),
         (all(life.startup.calibration is None for life in lives), "no calibration: the client's resolution is unknown"),
         (counted.median_sm_clock_mhz.isna().all() and not _on_cpu(lives), "SM clocks were not sampled"),
-        (not has_aa, "no comparable A/A campaign: the noise floor is the campaign's own half width or its resolution"),
+        (
+            not has_aa,
+            "fewer than three startups of comparable A/A campaigns: the noise floor is the campaign's own half width "
+            "or its resolution",
+        ),
         (bool(_odd(plan)), f"K = {plan['pairs']} is odd: the arms were not first equally often"),
         (len(made) > 1, "startups made different random weights from one declaration: they do not measure one model"),
         (

@@ -16,7 +16,7 @@ import pandas as pd
 from campaigns.errors import Exit, highest
 from campaigns.judging import verdicts as judging
 from campaigns.judging.gates import Curve, curve_faults
-from campaigns.judging.past import Past
+from campaigns.judging.past import MIN_PAST, Past
 from campaigns.judging.rules import rules_of
 from campaigns.judging.statistics import holm, mismatch_bound
 from campaigns.judging.verdicts import Evidence, Judged, Judgement, Verdict, counted
@@ -145,7 +145,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         load=load,
         clock=client_clock(measured),
         failures=tuple(failures),
-        missing=missing_notes(measured, plan, required, lives, bool(past.startups)),
+        missing=missing_notes(measured, plan, required, lives, len(past.startups) >= MIN_PAST),
         flags=_flags(measured),
         pair_flags=_pair_flags(pairs),
         failed_gates=_failed_gates(groups, plan),

@@ -151,7 +151,7 @@ def test_nothing_that_happened_is_hidden(eventful):
         "throttle: power cap for 40 s",
         "candidate, release1k, seed 20260925: startup 3 differs from startup 1, at token 0: 21077 became 47908",
         "K = 5 is odd",
-        "no comparable A/A campaign",
+        "fewer than three startups of comparable A/A campaigns",
         "imbalance",
     ):
         assert fact in markdown, fact
