@@ -20,16 +20,19 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @pytest.fixture(scope="module")
 def dependencies(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything that is installed here but the project itself."""
+    """The checkout, and everything that is installed here but the project itself: no metadata of it in either."""
     folder = tmp_path_factory.mktemp("site")
+    for path in ROOT.iterdir():
+        if path.suffix != ".egg-info":
+            (folder / path.name).symlink_to(path)
     for path in Path(sysconfig.get_path("purelib")).iterdir():
-        if "dflash2_campaigns" not in path.name:
+        if "dflash2_campaigns" not in path.name and not (folder / path.name).exists():
             (folder / path.name).symlink_to(path)
     return folder
 
 
 def run(dependencies: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{dependencies}"}
+    environment = os.environ | {"PYTHONPATH": str(dependencies)}
     command = [sys.executable, "-S", "-m", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 

@@ -29,7 +29,8 @@ def test_the_selected_arm_is_the_one_that_runs(server: Any, arm: Any) -> None:
     tokens = {}
     for name, other in (("columns-32", "columns-128"), ("columns-128", "columns-32")):
         read_back = arm(name, projection=name).json
-        assert read_back == {"name": name, "schedules": {"projection": name}}
+        drafting = {"speculation": "dflash", "num_speculative_tokens": 7}
+        assert read_back == {"name": name, "schedules": {"projection": name}} | drafting
         assert server.ask("GET", "/campaign/arm").json == read_back
         before = hits(server, "projection")
         answer = server.ask("POST", "/v1/completions", GENERATE).json
