@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# One process a core; tests/conftest.py says what stays together and what comes first.
-PARALLEL := -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+# One process more than cores, since some tests wait; tests/conftest.py says what stays together and what comes first.
+PARALLEL := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup demo test lint types acceptance clean
 

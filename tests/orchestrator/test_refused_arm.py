@@ -19,6 +19,7 @@ from results.reports.report import render
 from results.store.reader import Reader
 
 pytestmark = [
+    pytest.mark.acceptance,
     pytest.mark.ray,
     pytest.mark.skipif(shutil.which("g++") is None, reason="the refused schedule is native"),
 ]

@@ -31,6 +31,7 @@ def structured(schema: dict[str, Any]) -> Case:
 HALF = case(answer="\\frac{1}{2}")
 
 
+@pytest.mark.acceptance
 def test_verdicts_hangs_and_deaths() -> None:
     with ScorerProcess(timeout_s=60) as score:
         right = score(HALF, Answer("\\boxed{0.5}"))

@@ -231,6 +231,7 @@ def test_taps_that_reach_further_than_the_last_rounds_rows(make: Any) -> None:
     assert {round.rows for round in full.rounds} >= {2, 3, 8}
 
 
+@pytest.mark.acceptance
 def test_answers_of_nano_agree_with_dflash(make: Any, tmp_path: Path) -> None:
     """The public package runs the embedded checkpoint as it lies there: equal tokens, equally many accepted a round."""
     nano = Path(__file__).parents[2] / "runtime/checkpoints/nano"
