@@ -55,6 +55,7 @@ class _Wrapped(io.TextIOBase):
         return self.stream.fileno()
 
     @property
+    # The stubs of io call it an attribute; it follows the wrapped stream here.
     def encoding(self) -> str:  # type: ignore[override]
         return self.stream.encoding
 

@@ -73,6 +73,7 @@ def schema_complaint(schema: Mapping[str, Any], document: Any, *, whole_integers
     """
     kind = validator_for(schema)
     if whole_integers:
+        # The stubs of jsonschema leave its type checkers untyped.
         kind = extend(kind, type_checker=kind.TYPE_CHECKER.redefine("integer", _is_whole))  # type: ignore[no-untyped-call]
     nothing_to_fetch: Registry[Any] = Registry()
     try:

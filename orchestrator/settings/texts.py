@@ -87,6 +87,7 @@ def _spans(word: str, kind: Any) -> list[tuple[int, int]]:
     parser = OverrideParser(CommonTokenStream(lexer))
     parser.removeErrorListeners()
     visitor = _Visitor(kind)
+    # ANTLR generates parsers without types.
     visitor.visit(parser.override())  # type: ignore[no-untyped-call]
     return visitor.spans
 

@@ -90,6 +90,7 @@ def test_a_function_is_what_a_reader_would_run(style: str) -> None:
     found = extract_code(FUNCTIONS[style], ["f"])
     exec(found.source, names | {"input": _nothing_to_read}, names)
     exec(found.source, names)  # functions find their helpers in the globals
+    # What an executed program defines is an object to the checker.
     assert names["f"](3) == 9 and not found.reason  # type: ignore[operator]
 
 
