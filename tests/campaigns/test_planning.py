@@ -15,7 +15,8 @@ from campaigns.judging.planning import (
     variances,
 )
 from campaigns.judging.statistics import by_startup
-from campaigns.simulate import Model, plan_met
+from campaigns.simulate.promises import plan_met
+from campaigns.simulate.worlds import Model
 
 
 def test_between_variance_leaves_out_what_pairs_explain():

@@ -3,26 +3,15 @@
 import numpy as np
 import pytest
 
-from campaigns import simulate
 from campaigns.judging import decision
 from campaigns.judging.rules import judge_campaign
 from campaigns.judging.verdicts import Sample, Setting
 from campaigns.plan import Order
-from campaigns.simulate import (
-    AR1,
-    NORMAL,
-    ONE_IN_FIVE,
-    TWO_VALUED,
-    Model,
-    coverage,
-    drift_bias,
-    judged,
-    main,
-    pair_effects,
-    predicted_power,
-    seen,
-    told,
-)
+from campaigns.simulate import tables
+from campaigns.simulate.__main__ import main
+from campaigns.simulate.judged import judged, seen, told
+from campaigns.simulate.promises import coverage, drift_bias, predicted_power
+from campaigns.simulate.worlds import AR1, NORMAL, ONE_IN_FIVE, TWO_VALUED, Model, pair_effects
 
 _WORDS = ("inconclusive", "faster", "slower", "equivalent", "order-sensitive", "below-resolution")
 
@@ -97,10 +86,10 @@ def test_a_linear_drift_cancels_in_abba_and_not_elsewhere():
 
 
 def test_the_command_prints_every_table(monkeypatch, capsys):
-    cheap = [table for table in simulate._TABLES if "earlier" not in table[1] and "bootstrap" not in table[1]]
-    monkeypatch.setattr(simulate, "_TABLES", [table for table in cheap if "A/A startups" not in table[0]])
+    cheap = [table for table in tables._TABLES if "earlier" not in table[1] and "bootstrap" not in table[1]]
+    monkeypatch.setattr(tables, "_TABLES", [table for table in cheap if "A/A startups" not in table[0]])
     monkeypatch.setattr("sys.argv", ["simulate", "--campaigns", "2"])
     main()
     out = capsys.readouterr().out
-    assert out.count("###") == len(simulate._TABLES) >= 7 and "| abba | 5 | 0.09 % |" in out
+    assert out.count("###") == len(tables._TABLES) >= 7 and "| abba | 5 | 0.09 % |" in out
     assert _WORDS.index("slower") == decision.SLOWER
