@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from campaigns.plan import Arm, Fixture, Sampling, ServerPlan
-from orchestrator.hosts.devices import open_inventory
+from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.sampler import Sampler
 from orchestrator.measuring.calibration import null_server
 from orchestrator.measuring.client import Call, Client

@@ -25,7 +25,7 @@ def add_lease_parser(subparsers: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    from orchestrator.hosts.devices import open_inventory
+    from orchestrator.hosts.inventory import open_inventory
     from orchestrator.hosts.lease import state
     from orchestrator.hosts.locks import LockFolder
 
@@ -44,7 +44,8 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_clear(options: argparse.Namespace) -> int:
     """The mark goes once the device is idle; a lock goes only with the last process that holds it."""
-    from orchestrator.hosts.devices import chosen, open_inventory
+    from orchestrator.hosts.devices import chosen
+    from orchestrator.hosts.inventory import open_inventory
     from orchestrator.hosts.lease import obstacle
     from orchestrator.hosts.locks import LockFolder
 

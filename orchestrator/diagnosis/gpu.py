@@ -8,8 +8,9 @@ from typing import Any
 import pynvml
 
 from orchestrator.diagnosis.row import Level, Row
-from orchestrator.hosts.devices import Device, Inventory, NvmlInventory
+from orchestrator.hosts.devices import Device, Inventory
 from orchestrator.hosts.hardware import SLOWDOWN
+from orchestrator.hosts.nvml import NvmlInventory
 from orchestrator.hosts.process import command_name
 
 _COOL_C = 80

@@ -2,7 +2,7 @@
 
 The process writes one JSON line per device and tick into a file in memory, which the owner reads when it likes: a slow
 reader never blocks a tick, and no thread of the owner's is woken. It ends when its stdin closes. NVML is reached
-through `orchestrator.hosts.devices`; a CPU host gives load average, mean frequency and used memory.
+through `orchestrator.hosts.nvml`; a CPU host gives load average, mean frequency and used memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ import pynvml
 
 from campaigns.errors import HelperLost, UsageError
 from campaigns.records import DeviceSample
-from orchestrator.hosts.devices import CpuInventory, Inventory, NvmlInventory, open_inventory
+from orchestrator.hosts.cpu import CpuInventory
+from orchestrator.hosts.devices import Inventory
+from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.nvml import NvmlInventory
 from orchestrator.places import ROOT
 
 _HZ = (0.1, 10.0)

@@ -24,7 +24,8 @@ from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan, StartupMode
 from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_json, fingerprint, sha256_text
 from campaigns.records import Campaign
 from orchestrator.hosts.claim import asked_for
-from orchestrator.hosts.devices import CpuInventory, open_inventory
+from orchestrator.hosts.cpu import CpuInventory
+from orchestrator.hosts.inventory import open_inventory
 from orchestrator.places import ROOT
 from orchestrator.preparation import commanded, identity, schedules
 from orchestrator.preparation.installed import check_installed

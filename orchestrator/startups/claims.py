@@ -15,7 +15,7 @@ from typing import Any
 from campaigns.errors import CampaignError, WorldError
 from campaigns.plan import CampaignPlan, LeasePlan
 from orchestrator.hosts.claim import Claim, claim
-from orchestrator.hosts.devices import open_inventory
+from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.hosts.process import die_with_parent

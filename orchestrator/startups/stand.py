@@ -21,8 +21,10 @@ from campaigns.plan import Arm, Block, CampaignPlan, Fixture, Role, StartupMode,
 from campaigns.records import Calibration, DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
 from orchestrator.hosts.boundary import device_states
 from orchestrator.hosts.claim import pick_patiently
-from orchestrator.hosts.devices import CpuInventory, chosen, open_inventory
+from orchestrator.hosts.cpu import CpuInventory
+from orchestrator.hosts.devices import chosen
 from orchestrator.hosts.hardware import with_samples
+from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import Lease, acquire, name_holder
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.hosts.process import boot_id

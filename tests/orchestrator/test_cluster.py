@@ -19,7 +19,7 @@ from campaigns.errors import LeaseTimeout, NoDevice, ServerFailed, UsageError, W
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPlan, blocks
 from campaigns.records import Reason, StartupStatus
 from orchestrator.hosts import reaper
-from orchestrator.hosts.devices import open_inventory
+from orchestrator.hosts.inventory import open_inventory
 from orchestrator.startups import head
 from orchestrator.startups.cluster import Cluster, connect, place
 from orchestrator.startups.head import device_resource

@@ -15,9 +15,13 @@ import pytest
 from campaigns.errors import NoDevice, UsageError
 from orchestrator.diagnosis.doctor import CHECKS, Scope, examine
 from orchestrator.hosts.boundary import device_states
-from orchestrator.hosts.devices import CpuInventory, Device, NvmlInventory, SimulatedInventory, chosen, open_inventory
+from orchestrator.hosts.cpu import CpuInventory
+from orchestrator.hosts.devices import Device, chosen
+from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import IDLE_BYTES, acquire, name_holder
 from orchestrator.hosts.locks import LockFolder
+from orchestrator.hosts.nvml import NvmlInventory
+from orchestrator.hosts.simulated import SimulatedInventory
 
 GPUS = [Device("GPU-aaa1", 0, "x", 1), Device("GPU-aab2", 1, "x", 1), Device("GPU-c", 2, "x", 1)]
 
@@ -29,14 +33,14 @@ class FakeNvml:
         self.uuids = ("GPU-aaa1", "GPU-aab2", "GPU-c")
         self.pids = (7, 3)
         self.knows_v2 = True
-        self.num_shut = 0
+        self.num_open = self.num_shut = 0
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         return {
-            "nvmlInit": lambda: None,
+            "nvmlInit": self._init,
             "nvmlShutdown": self._shut,
             "nvmlSystemGetDriverVersion": lambda: b"580.1",
-            "nvmlDeviceGetCount": lambda: len(self.uuids),
+            "nvmlDeviceGetCount": self._count,
             "nvmlDeviceGetHandleByIndex": lambda index: index,
             "nvmlDeviceGetUUID": lambda handle: self.uuids[handle],
             "nvmlDeviceGetName": lambda handle: f"GPU number {handle}",
@@ -50,8 +54,17 @@ class FakeNvml:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return ((9, 0), (12, 1))[handle]
 
+    def _init(self) -> None:
+        self.num_open += 1
+
     def _shut(self) -> None:
         self.num_shut += 1
+        self.num_open -= 1
+
+    def _count(self) -> int:
+        if not self.num_open:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
+        return len(self.uuids)
 
     def _memory(self, handle: int, version: int = 1) -> SimpleNamespace:
         if version != 1 and not self.knows_v2:

@@ -20,7 +20,7 @@ import pytest
 from campaigns.errors import LeaseTimeout, NoDevice
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan, blocks
 from campaigns.records import StartupStatus
-from orchestrator.hosts.devices import open_inventory
+from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import Kind, LockFolder
 from orchestrator.startups.cluster import connect

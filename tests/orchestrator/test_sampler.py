@@ -15,8 +15,9 @@ import pytest
 from campaigns.errors import UsageError
 from campaigns.records import DeviceSample, Reason, Request
 from orchestrator.hosts import sampler as sampling
-from orchestrator.hosts.devices import NvmlInventory, open_inventory
 from orchestrator.hosts.hardware import POWER_CAP, SLOWDOWN, with_samples
+from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.nvml import NvmlInventory
 from orchestrator.hosts.sampler import Sampler, sample
 
 

@@ -1,0 +1,89 @@
+"""GPUs that are not there: a host of scenarios, for tests and for trying leases out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from campaigns.errors import UsageError
+from orchestrator.hosts.devices import Device
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a simulated host shows. `order` lists the GPU numbers in NVML's index order."""
+
+    order: tuple[int, ...] = tuple(range(8))
+    processes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    used_bytes: Mapping[int, int] = field(default_factory=dict)
+
+
+SCENARIOS = {
+    "one": Scenario(order=(0,)),
+    "eight": Scenario(),
+    "shuffled": Scenario(order=(5, 2, 7, 0, 3, 6, 1, 4)),
+    "foreign": Scenario(processes={0: (4194304,)}, used_bytes={0: 9 << 30}),  # a PID beyond the largest possible
+    "stuck": Scenario(used_bytes={0: 9 << 30}),
+}
+
+
+class SimulatedInventory:
+    """Eight GPUs that are not there. NAME is a scenario of this module or a JSON file with the fields of `Scenario`.
+
+    A file is read at every question, so that a test can change a device while two campaigns share it. The locks on
+    simulated devices are real ones.
+    """
+
+    driver = "simulated"
+
+    def __init__(self, name: str) -> None:
+        if name not in SCENARIOS and not name.endswith(".json"):
+            raise UsageError(f"there is no inventory simulated:{name}; take {', '.join(SCENARIOS)} or a .json file")
+        self._name = name
+
+    def devices(self) -> tuple[Device, ...]:
+        order = self._scenario().order
+        return tuple(Device(_simulated_uuid(n), index, "Simulated GPU", 80 << 30) for index, n in enumerate(order))
+
+    def processes(self, uuid: str) -> tuple[int, ...] | None:
+        return tuple(self._scenario().processes.get(_number(uuid), ()))
+
+    def memory_used(self, uuid: str) -> int | None:
+        return self._scenario().used_bytes.get(_number(uuid), 0)
+
+    def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
+
+    def _scenario(self) -> Scenario:
+        return SCENARIOS.get(self._name) or _read_scenario(Path(self._name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+def _read_scenario(path: Path) -> Scenario:
+    try:
+        values = json.loads(path.read_text())
+        return Scenario(
+            tuple(values.get("order", range(8))),
+            {int(n): tuple(pids) for n, pids in values.get("processes", {}).items()},
+            {int(n): int(size) for n, size in values.get("used_bytes", {}).items()},
+        )
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise UsageError(
+            f"simulated:{path} is not a scenario ({error}); see orchestrator/hosts/simulated.py"
+        ) from error
+
+
+def _simulated_uuid(number: int) -> str:
+    return f"GPU-51300000-0000-4000-8000-{number:012d}"
+
+
+def _number(uuid: str) -> int:
+    return int(uuid.rsplit("-", 1)[1])
