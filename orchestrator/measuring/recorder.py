@@ -39,10 +39,11 @@ _READINGS = 5
 
 
 class Arrived:
-    """What every `recv` of one response brought, and when."""
+    """What every `recv` of one response brought, and when; and when its request left."""
 
     def __init__(self) -> None:
         self.framing = Framing()
+        self.send_ns = time.monotonic_ns()
         self.stamps: list[int] = []
         self.kernel: list[int] = []
         self.sizes: list[int] = []
@@ -59,14 +60,18 @@ class Recorder:
 
     def run(self, order: dict[str, Any], request: bytes) -> tuple[dict[str, Any], bytearray]:
         peer: Peer = (order["host"], order["port"], order["tls"])
-        arrived = Arrived()
-        connection = None
+        connection, arrived = None, Arrived()
         clocks = [_clocks()]
-        send_ns = time.monotonic_ns()
         try:
-            connection = self._connection(peer, order)
-            send_ns = time.monotonic_ns()
+            kept = self._live(peer, order)
+            connection = kept or Connection(peer, order["timeout_s"])
             outcome, message = _converse(connection, request, order["timeout_s"], arrived)
+            if kept and outcome in ("closed", "reset") and not arrived.stamps:
+                # The server ended an idle connection while our request was on its way (RFC 9112, 9.3.1): nothing of it
+                # was answered, so it is sent once more, and its clock starts anew.
+                kept.socket.close()
+                connection = Connection(peer, order["timeout_s"])
+                outcome, message = _converse(connection, request, order["timeout_s"], arrived)
         except OSError as error:
             outcome, message = "refused", str(error)
         end_ns = arrived.stamps[-1] if arrived.stamps else time.monotonic_ns()
@@ -74,7 +79,7 @@ class Recorder:
         self._keep(peer, connection, outcome == "complete" and arrived.framing.reusable and order["keep_alive"])
         lost = outcome in ("closed", "reset") and not arrived.framing.until_close
         report = {
-            "send_ns": send_ns,
+            "send_ns": arrived.send_ns,
             "end_ns": end_ns,
             "outcome": outcome,
             "message": message,
@@ -86,13 +91,12 @@ class Recorder:
         }
         return report, arrived.framing.buffer
 
-    def _connection(self, peer: Peer, order: dict[str, Any]) -> Connection:
+    def _live(self, peer: Peer, order: dict[str, Any]) -> Connection | None:
+        """The connection kept for this peer, if the order allows one and the server has not closed it."""
         connection = self._kept.pop(peer, None)
         if connection is not None and (not order["keep_alive"] or connection.stale()):
             connection.socket.close()
             connection = None
-        connection = connection or Connection(peer, order["timeout_s"])
-        connection.expect(order["timeout_s"])
         return connection
 
     def _keep(self, peer: Peer, connection: Connection | None, reusable: bool) -> None:
@@ -104,9 +108,11 @@ class Recorder:
 
 def _converse(connection: Connection, request: bytes, timeout_s: float, arrived: Arrived) -> tuple[str, str]:
     """Send, then receive until the response ends. A refused upload may still have an answer to read."""
+    connection.expect(timeout_s)
     now, receive, set_option = time.monotonic_ns, connection.socket.recvmsg, connection.socket.setsockopt
     feed, plain = arrived.framing.feed, connection.plain
     unsent = ""
+    arrived.send_ns = now()
     try:
         connection.send(request)
     except OSError as error:

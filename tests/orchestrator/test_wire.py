@@ -661,6 +661,24 @@ def test_idle_connection_closed_by_the_server_is_replaced(wire: Any) -> None:
     assert server.num_connections == 2
 
 
+@pytest.mark.parametrize("end", ["CLOSE", "RESET"])
+def test_idle_connection_that_ends_under_the_next_request_is_replaced(wire: Any, end: str) -> None:
+    """The server gave up waiting just as we sent: it looked alive to us, and not a byte came back."""
+    server = wire.serve(wire.stream(*three(wire)), [getattr(wire, end)], wire.stream(*three(wire)))
+    for _ in range(2):
+        assert_is_result(wire.ask(server, keep_alive=True).request)
+    assert (server.num_connections, len(server.requests)) == (2, 3)
+
+
+@pytest.mark.parametrize("keep_alive", [False, True])
+def test_request_is_repeated_on_kept_connections_only(wire: Any, keep_alive: bool) -> None:
+    """A server that drops a request on a connection of its own has dropped it; so has one that does it twice."""
+    server = wire.serve(wire.stream(*three(wire)), [wire.RESET])
+    assert_is_result(wire.ask(server, keep_alive=keep_alive).request)
+    assert wire.ask(server, keep_alive=keep_alive).request.reasons == (Reason.DISCONNECT,)
+    assert len(server.requests) == 2 + keep_alive
+
+
 def test_two_servers_have_each_its_own_connection(wire: Any) -> None:
     """As the arms of a pair do that are two lives: neither is a stranger to the client when its turn comes."""
     servers = [wire.serve(wire.stream(*three(wire))) for _ in range(2)]
