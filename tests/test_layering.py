@@ -32,7 +32,7 @@ def test_packages_import_nothing_heavy(package: str) -> None:
 
 def test_a_question_to_the_store_loads_no_more_than_it_needs(tmp_path: Path) -> None:
     """Each of these would cost more than the answer."""
-    store = shutil.copy(sorted(ROOT.glob("tests/results/stores/*.sqlite"))[-1], tmp_path)
+    store = shutil.copy(sorted(ROOT.glob("tests/results/store/stores/*.sqlite"))[-1], tmp_path)
     probe = (
         f"import sys; from orchestrator.cli import main; main(['query', 'SELECT 1', '--store', {str(store)!r}]);"
         "print([m for m in ('torch', 'ray', 'hydra', 'pandas', 'scipy', 'matplotlib', 'alembic') if m in sys.modules])"

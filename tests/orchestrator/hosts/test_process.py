@@ -18,7 +18,7 @@ from campaigns.records import Process
 from orchestrator.hosts import reaper
 from orchestrator.hosts.process import TREE_MARK, ServerTree, alive, identify
 
-SMALL_SERVER = Path(__file__).with_name("small_server.py")
+SMALL_SERVER = Path(__file__).parents[1] / "small_server.py"
 HOLDER = """
 import os, sys, time
 from pathlib import Path

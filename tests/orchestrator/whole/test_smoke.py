@@ -21,7 +21,7 @@ import pytest
 
 pytestmark = pytest.mark.ray
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 PAIRS = 2  # half of what `make demo` takes: one pair in either order
 
 

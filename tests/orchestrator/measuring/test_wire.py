@@ -720,7 +720,7 @@ def test_long_answer_keeps_every_round(wire: Any) -> None:
 
 def test_module_never_counts_text() -> None:
     """No tokenizer anywhere near the reply: ids come from the server alone."""
-    source = Path(__file__).parents[2] / "orchestrator/measuring"
+    source = Path(__file__).parents[3] / "orchestrator/measuring"
     for name in ("stream.py", "observe.py", "exchange.py", "client.py", "recorder.py"):
         assert not re.search(r"import.*tokenizers|AutoTokenizer", (source / name).read_text())
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "docs" / "examples"))
 
 import small_openai_server  # type: ignore[import-not-found]
 

@@ -33,7 +33,7 @@ from campaigns.scorers.verdict import Answer, Judged, Verdict
 from orchestrator.scoring.proving import SolutionRuns
 from orchestrator.scoring.sandbox import Sandbox
 
-DATASETS = Path(__file__).resolve().parents[3] / "shared" / "datasets"
+DATASETS = Path(__file__).resolve().parents[4] / "shared" / "datasets"
 HIDDEN_AND_PUBLIC = ("livecodebench-public", "leetcodedataset")
 _READ = {"gsm8k": gsm8k.read, "math500": math500.read}
 beside = pytest.mark.skipif(not DATASETS.is_dir(), reason=f"no public datasets in {DATASETS}")

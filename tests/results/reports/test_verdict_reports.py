@@ -19,7 +19,7 @@ from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
 from results.transfer.synthetic import Driver, Script, Trajectory
-from tests.results.test_report import PLAN
+from tests.results.reports.test_report import PLAN
 
 GOLDEN = Path(__file__).with_name("golden")
 SHORT = Trajectory(31, 10, 20)

@@ -15,7 +15,7 @@ from orchestrator.diagnosis import doctor
 from orchestrator.diagnosis.row import Level
 from orchestrator.preparation.installed import MISSING, REMEDY
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")

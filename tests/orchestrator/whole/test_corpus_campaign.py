@@ -18,7 +18,7 @@ from orchestrator.scoring.proving import SolutionRuns
 from orchestrator.scoring.sandbox import ROOT, Sandbox
 from results.reading.summary import summarise
 from results.store.reader import Reader
-from tests.orchestrator.test_real_corpora import beside, recipe
+from tests.orchestrator.scoring.test_real_corpora import beside, recipe
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.ray, pytest.mark.timeout(3500)]
 

@@ -20,7 +20,7 @@ from campaigns.records import Reason, StartupStatus
 from orchestrator.hosts import reaper
 from orchestrator.startups.stand import Assignment, Stand
 
-SMALL_SERVER = Path(__file__).with_name("small_server.py")
+SMALL_SERVER = Path(__file__).parents[1] / "small_server.py"
 FIXTURE = Fixture("f", '{"prompt": "abc"}', (1,), chat=False)
 SAME = (Arm("one"), Arm("two"))
 DIFFERENT = (

@@ -1,6 +1,6 @@
-"""Makes tests/results/stores/REVISION.sqlite: what the present code writes, kept so that later revisions must open it.
+"""Makes tests/results/store/stores/REVISION.sqlite: what the present code writes, kept so that later revisions must open it.
 
-    python tests/results/make_store.py
+    python tests/results/store/make_store.py
 
 Run once, with the commit that adds a revision; a store that was released is never made again.
 """
@@ -9,7 +9,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
 from campaigns.records import CampaignStatus, Decision, Failure, Probe, Reason, Score, StartupEnd, StartupStatus

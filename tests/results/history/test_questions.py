@@ -17,7 +17,7 @@ from results.store.reader import Reader
 from results.store.writer import Store
 from results.transfer.synthetic import Driver, Script, Trajectory
 
-DOCS = Path(__file__).parents[2] / "docs" / "history.md"
+DOCS = Path(__file__).parents[3] / "docs" / "history.md"
 QUESTIONS = dict(re.findall(r"\*\*([^*]+)\*\*\n\n```sql\n(.+?)```", DOCS.read_text(), re.DOTALL))
 PLAN = CampaignPlan(
     name="asked",

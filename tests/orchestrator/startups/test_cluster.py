@@ -25,7 +25,7 @@ from orchestrator.startups.cluster import Cluster, connect, place
 from orchestrator.startups.head import device_resource
 from orchestrator.startups.startup import StartupHandle
 
-SMALL_SERVER = Path(__file__).with_name("small_server.py")
+SMALL_SERVER = Path(__file__).parents[1] / "small_server.py"
 
 
 pytestmark = pytest.mark.ray

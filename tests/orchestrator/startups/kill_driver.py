@@ -14,7 +14,7 @@ from orchestrator.startups.startup import StartupHandle
 
 
 def main(workdir: Path, *options: str) -> None:
-    server = Path(__file__).with_name("small_server.py")
+    server = Path(__file__).parents[1] / "small_server.py"
     plan = CampaignPlan(
         name="test",
         control=Arm("one"),

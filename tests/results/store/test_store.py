@@ -34,7 +34,7 @@ from results.store.verify import Tally, verify
 from results.store.writer import Store, schema
 from results.transfer.synthetic import Driver, Script, Trajectory
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PLAN = CampaignPlan(
     name="unit",
     control=Arm("control", (("projection", "columns-128"),)),

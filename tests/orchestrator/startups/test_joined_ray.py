@@ -30,7 +30,7 @@ from orchestrator.startups.startup import StartupHandle
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.ray]
 
-SMALL_SERVER = Path(__file__).with_name("small_server.py")
+SMALL_SERVER = Path(__file__).parents[1] / "small_server.py"
 GPU = open_inventory("simulated:one").devices()[0].uuid
 
 

@@ -358,7 +358,7 @@ def test_import_appends_and_never_doubles(made, ram, capsys):
 def test_import_of_an_older_store(ram):
     target = ram / "target.sqlite"
     Store.open(target).close()
-    old = Path(__file__).with_name("stores") / "0001.sqlite"
+    old = Path(__file__).parents[1] / "store/stores/0001.sqlite"
     assert run("import", str(old), store=target) == 0
     assert run("verify", "last", store=target) == 0
 

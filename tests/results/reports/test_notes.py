@@ -13,7 +13,7 @@ from results.reading.health import told_once
 from results.reading.load import HostLoad
 from results.store.writer import Store
 from results.transfer.synthetic import Driver
-from tests.results.test_report import PLAN, report, script
+from tests.results.reports.test_report import PLAN, report, script
 
 DIED = "the server died during a request: exit code -9"
 

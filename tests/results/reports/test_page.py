@@ -18,7 +18,7 @@ from results.store.writer import Store
 from results.transfer.synthetic import Driver, Script, Trajectory
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-SCREENSHOTS = Path(__file__).parents[2] / "outputs" / "screenshots"
+SCREENSHOTS = Path(__file__).parents[3] / "outputs" / "screenshots"
 
 PROBE = """
 <script>

@@ -13,7 +13,7 @@ from results.reading.summary import summarise
 from results.store.reader import Reader
 from results.store.writer import Store
 from results.transfer.synthetic import Driver
-from tests.results.test_report import PLAN, script
+from tests.results.reports.test_report import PLAN, script
 
 CASES = tuple(Fixture(f"case-{i}", "{}", (0,), dataset="own") for i in range(3))
 CORPUS = replace(PLAN, corpus="frozen", fixtures=CASES, startups=1, pairs=1)

@@ -21,7 +21,7 @@ from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
 from results.transfer.synthetic import Driver, Script, Trajectory
-from tests.results.test_page import CHROMIUM, PROBE, framed, look
+from tests.results.reports.test_page import CHROMIUM, PROBE, framed, look
 
 CASES = tuple(f"gsm8k/{n}" for n in range(6))
 # control, candidate; the first case is scored twice, the newest verdict counts
