@@ -139,7 +139,7 @@ def test_devices_that_another_campaign_claims_there_are_waited_for(plan: Campaig
         with pytest.raises(LeaseTimeout, match="is held by campaign other"):
             StartupHandle.lease(cluster, hasty, "c0ffee", 0, 1, tmp_path)
         os.close(fd)
-        with StartupHandle.lease(cluster, hasty, "c0ffee", 0, 1, tmp_path) as handle:  # its place was given back
+        with StartupHandle.lease(cluster, plan, "c0ffee", 0, 1, tmp_path) as handle:  # its place was given back
             assert handle.uuids == (GPU,)
 
 

@@ -1,4 +1,4 @@
-"""Makes tests/results/store/stores/REVISION.sqlite: what the present code writes, kept so that later revisions must open it.
+"""Makes stores/REVISION.sqlite: what the present code writes, kept so that later revisions must open it.
 
     python tests/results/store/make_store.py
 
