@@ -29,6 +29,11 @@ _REFUSED = (
 )
 
 
+def outputs_folder(store_path: Path, campaign_id: str) -> Path:
+    """Log and server folders of a campaign lie beside the store."""
+    return store_path.parent / campaign_id
+
+
 @contextmanager
 def keeping(folder: Path) -> Iterator[None]:
     """What a place refuses, permission or space, is the world's fault and said in a sentence."""

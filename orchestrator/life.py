@@ -41,7 +41,7 @@ class Desk:
     prepared: Prepared
     journal: Journal
     view: View
-    stop_requested: Callable[[bool], None]  # told whether a block is done; raises when the operator wants the end
+    stop_requested: Callable[[bool], None] = lambda _: None  # told whether a block is done; raises where it is to end
 
     @property
     def plan(self) -> CampaignPlan:

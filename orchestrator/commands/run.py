@@ -88,7 +88,7 @@ def add_stop_parser(subparsers: Any) -> None:
 
 
 def run_stop(options: argparse.Namespace) -> int:
-    from orchestrator.campaign import request_stop
+    from orchestrator.stopping import request_stop
 
     print(request_stop(options.store, options.id, options.reason, after_block=options.after_block))
     return 0

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 
 from campaigns.errors import CampaignError, UsageError
 from campaigns.judging.verdicts import Verdict
-from orchestrator.campaign import request_stop
+from orchestrator.stopping import request_stop
 from orchestrator.web import pages
 from orchestrator.web.guard import Guard, Token
 from orchestrator.web.live import live

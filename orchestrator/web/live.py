@@ -19,8 +19,8 @@ from sqlalchemy import text
 
 from campaigns.judging.statistics import percent
 from campaigns.records import CampaignStatus
-from orchestrator.campaign import outputs_folder
 from orchestrator.eta import Pace, in_words
+from orchestrator.journal import outputs_folder
 from results.history.status import standing
 from results.store.reader import Reader
 

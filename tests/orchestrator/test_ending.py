@@ -24,10 +24,10 @@ import pytest
 from campaigns.errors import CannotExecute, Exit, HelperLost, RayLost, ServerFailed
 from campaigns.plan import Block, Role, Step
 from campaigns.records import CampaignStatus, Reason, StartupEnd, StartupStatus
-from orchestrator.campaign import Stopped, _stop_if_asked
 from orchestrator.cli import main
 from orchestrator.life import Desk
 from orchestrator.places import ROOT
+from orchestrator.stopping import NotNeeded, Stopped, Stopping
 from results.reports.layout import lay_out
 from results.store.reader import Reader
 from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
@@ -91,9 +91,9 @@ class Life:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     made = Place(tmp_path / "c.sqlite")
-    monkeypatch.setattr("orchestrator.campaign.connect", lambda lease: nullcontext())
-    monkeypatch.setattr("orchestrator.campaign.StartupHandle.lease", leased)
-    monkeypatch.setattr("orchestrator.campaign.Life", made.life)
+    monkeypatch.setattr("orchestrator.loop.connect", lambda lease: nullcontext())
+    monkeypatch.setattr("orchestrator.attempt.StartupHandle.lease", leased)
+    monkeypatch.setattr("orchestrator.attempt.Life", made.life)
     return made
 
 
@@ -148,21 +148,36 @@ def test_a_fixture_that_lost_everything_makes_the_campaign_incomplete(
 
 
 def test_a_stop_may_wait_for_the_block(tmp_path: Path) -> None:
+    (tmp_path / "stop").write_text("meant for an earlier life")
+    stopping = Stopping(tmp_path)
     (tmp_path / "stop-after-block").write_text("lunch")
-    _stop_if_asked(tmp_path, False)
-    with pytest.raises(Stopped, match="lunch"):
-        _stop_if_asked(tmp_path, True)
+    stopping.check(0, False)
+    for startup in range(2):  # each of those that run side by side
+        with pytest.raises(Stopped, match="lunch"):
+            stopping.check(startup, True)
+    stopping.check(1, False)
     (tmp_path / "stop").write_text("now")
     with pytest.raises(Stopped, match="now"):
-        _stop_if_asked(tmp_path, False)
+        stopping.check(0, False)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_an_earlier_startup_ends_ends_after_its_block_and_not_the_earlier_ones(tmp_path: Path) -> None:
+    stopping = Stopping(tmp_path)
+    stopping.none_after(3)
+    stopping.none_after(5)  # a later one that fails too says nothing new
+    for startup in range(4):
+        stopping.check(startup, True)
+    stopping.check(4, False)
+    with pytest.raises(NotNeeded):
+        stopping.check(4, True)
 
 
 def test_a_stop_says_before_how_many_pairs_it_costs(
     place: Place, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def happens() -> None:
-        monkeypatch.setattr("orchestrator.campaign.n_of_open_blocks", lambda reader, name: 3)
+        monkeypatch.setattr("orchestrator.stopping.n_of_open_blocks", lambda reader, name: 3)
         place.campaign("stop", "last")
         place.campaign("stop", "last", "--after-block")
 

@@ -11,7 +11,7 @@ import pytest
 from campaigns.errors import IdentityMismatch
 from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
 from campaigns.provenance import differing_keys
-from orchestrator.campaign import _require_same_files
+from orchestrator.attempt import _require_same_files
 from orchestrator.launch import composed
 from orchestrator.preparation.commanded import files_of
 from orchestrator.preparation.prepare import prepare_again

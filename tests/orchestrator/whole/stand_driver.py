@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import orchestrator.campaign
+import orchestrator.attempt
+import orchestrator.loop
 from campaigns.plan import CampaignPlan, LeasePlan
 from orchestrator.cli import main
 from orchestrator.startups.stand import Assignment, Stand
@@ -46,8 +47,8 @@ def lease(
         stand.stop()
 
 
-orchestrator.campaign.connect = connect
-orchestrator.campaign.StartupHandle.lease = lease
+orchestrator.loop.connect = connect
+orchestrator.attempt.StartupHandle.lease = lease
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
