@@ -148,14 +148,22 @@ class Decoder:
 
     def accept(self, generation: Generation, logits: Tensor, proposal: Proposal | None) -> Judged:
         """Begin to judge the drafts, and the token that follows them, by `logits` [R, V]."""
-        if generation.gate is not None:
-            logits = self.vocabulary.masked(logits, allowed(generation.gate, proposal))
+        logits = self.wanted(generation, logits, proposal)
         params, bonus = generation.sampling, generation.bonus(self.device)
         proposal = proposal or _nothing(bonus)
         inputs = (logits, proposal.tokens, proposal.ids, proposal.q, bonus)
         packed = self.graphs.run(("sample", replace(params, seed=0)), partial(self._sample, params), *inputs)
         self.vocabulary.gathered += int(not self._shortlists(params))
         return Judged(packed, params, logits, proposal, bonus)
+
+    def wanted(self, generation: Generation, logits: Tensor, proposal: Proposal | None) -> Tensor:
+        """The `logits` [R, V] as the request changes them: penalties by the tokens before each row, then the mask."""
+        if (history := generation.history(self.device)) is not None:
+            drafts = proposal.tokens[0] if proposal is not None else logits.new_empty(0, dtype=torch.long)
+            logits = self.vocabulary.penalised(logits, history.rows(drafts))
+        if generation.gate is not None:
+            logits = self.vocabulary.masked(logits, allowed(generation.gate, proposal))
+        return logits
 
     def commit(
         self,
@@ -210,8 +218,8 @@ class Decoder:
         order = generation.logprobs
         if order is None:
             return ()
-        if order.of_sampled_law and generation.gate is not None:
-            logits = self.vocabulary.masked(logits, allowed(generation.gate, proposal))
+        if order.of_sampled_law:
+            logits = self.wanted(generation, logits, proposal)
         rows = self.vocabulary.whole(logits)[: len(tokens)]
         params = generation.sampling if order.of_sampled_law else SamplingParams()
         return token_logprobs(distribution(rows, params), tokens, order.top)

@@ -14,6 +14,7 @@ from torch import Tensor
 from runtime.errors import CapacityError, RequestError
 from runtime.speculation.logprobs import LogprobsOrder, TokenLogprobs
 from runtime.speculation.noise import signed
+from runtime.speculation.penalties import History, Penalties
 from runtime.speculation.sampling import SamplingParams
 
 SPECULATION = ("dflash", "lookup", "none")
@@ -38,7 +39,7 @@ class GenerateRequest:
 
     `speculation` is `dflash`, `lookup` (DFlash with n-gram drafts from the request's own history) or `none`; None for
     `num_speculative_tokens` means as many as the drafter's block has. `logprobs` asks for the log-probability of every
-    token and of that many alternatives.
+    token and of that many alternatives. `penalties` change the target's logits by the tokens that came before.
     """
 
     prompt_ids: Sequence[int]
@@ -50,6 +51,7 @@ class GenerateRequest:
     speculation: str = "dflash"
     num_speculative_tokens: int | None = None
     logprobs: LogprobsOrder | None = None
+    penalties: Penalties | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ class Generation:
         self.max_model_len = max_model_len
         self.eos_ids = frozenset(eos_ids if request.eos_ids is None else request.eos_ids)
         self.finish: str | None = None
+        self._penalties, self._vocab_size = request.penalties, vocab_size
+        self._history: History | None = None
         self._bonus: tuple[int, Tensor] | None = None
         self._temperature: Tensor | None = None
 
@@ -150,6 +154,14 @@ class Generation:
             self._temperature = torch.full((1,), self.sampling.temperature, dtype=torch.float64, device=device)
         return self._temperature
 
+    def history(self, device: torch.device) -> History | None:
+        """What the tokens so far do to the logits of the next; made once a request, None where they do nothing."""
+        if self._penalties is not None and self._history is None:
+            prompt, answer = self.tokens[: self.num_prompt_tokens], self.tokens[self.num_prompt_tokens :]
+            self._history = History(self._penalties, prompt, self._vocab_size, device)
+            self._history.append(answer)
+        return self._history
+
     def rows(self, block_size: int) -> int:
         """Rows of the next verification: a block, fewer near capacity or on request, one (q1) at its end or undrafted.
 
@@ -175,6 +187,8 @@ class Generation:
         self.tokens.extend(taken)
         if self.gate is not None:
             self.gate.advance(taken)
+        if self._history is not None:
+            self._history.append(taken)
         return tuple(taken)
 
 
@@ -191,6 +205,10 @@ def _check(request: GenerateRequest, vocab_size: int, max_model_len: int) -> Non
         raise RequestError(f"prompt token {wrong} is outside the vocabulary of {vocab_size}")
     if request.max_tokens is not None and request.max_tokens < 1:
         raise RequestError(f"max_tokens is {request.max_tokens}; at least one token is generated")
+    biased = [] if request.penalties is None else [token for token, _ in request.penalties.bias]
+    stray = next((token for token in biased if not 0 <= token < vocab_size), None)
+    if stray is not None:
+        raise RequestError(f"logit_bias names token {stray}, outside the vocabulary of {vocab_size}")
     if request.num_speculative_tokens is not None and request.num_speculative_tokens < 1:
         raise RequestError(f"num_speculative_tokens is {request.num_speculative_tokens}; without drafts is 'none'")
     if request.speculation not in SPECULATION:

@@ -1,4 +1,5 @@
-"""What a sampler may ask of logits, wherever they lie: the best k of each row, a mask, whole rows, their soundness.
+"""What a sampler may ask of logits, wherever they lie: the best k of each row, masks, penalties,
+whole rows, their soundness.
 
 On one rank the logits [R, V] are whole. Sharded over ranks, each holds the columns of its own part of the vocabulary,
 [R, V / ranks], and the parts are equal and in the order of the ids. Only candidates travel: every rank sends its own
@@ -16,6 +17,7 @@ from torch import Tensor
 from kernels import selection
 from kernels.selection import Candidates
 from runtime.operators import Operators
+from runtime.speculation.penalties import Rows
 
 if TYPE_CHECKING:
     from runtime.models.parallel import Group
@@ -40,6 +42,10 @@ class Vocabulary:
     def masked(self, logits: Tensor, allowed: Tensor) -> Tensor:
         """-inf where `allowed` [R, V] is false."""
         return logits.masked_fill(~allowed.to(logits.device), float("-inf"))
+
+    def penalised(self, logits: Tensor, rows: Rows) -> Tensor:
+        """What `rows` make of `logits` [R, V]."""
+        return rows.applied(logits)
 
     def broken(self, logits: Tensor) -> Tensor:
         """Scalar flag, on the device: some row holds a NaN or no token above -inf."""
@@ -82,6 +88,9 @@ class ShardedVocabulary(Vocabulary):
 
     def masked(self, logits: Tensor, allowed: Tensor) -> Tensor:
         return super().masked(logits, allowed[..., self._first : self._first + self._width])
+
+    def penalised(self, logits: Tensor, rows: Rows) -> Tensor:
+        return rows.columns(self._first, self._width).applied(logits)
 
     def counters(self) -> list[dict[str, Any]]:
         row = {"rank": self._group.rank, "operator": "vocabulary", "schedule": "gathered", "hits": self.gathered}

@@ -15,6 +15,7 @@ from runtime.http.form import form_grammar, spacing
 from runtime.http.grammar import GrammarChecker, ToolOrder, read_tools, tool_grammar
 from runtime.text.tokenizer import ChatTemplate, TemplateError
 
+_MARK = "\ue000the answer goes on here\ue000 "  # of a private plane, so that no message holds it
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -38,9 +39,17 @@ def read_chat(body: fields.Body, template: ChatTemplate | None, checker: Grammar
                 f"this model's chat template has no reasoning_effort; {effort!r} would say nothing", "reasoning_effort"
             )
         settings.setdefault("reasoning_effort", effort)
-    generation_prompt = fields.boolean(body, "add_generation_prompt", True)
     order = read_tools(body)
-    prompt = _render(template, messages, list(order.tools) or None, generation_prompt, settings)
+    tools = list(order.tools) or None
+    if fields.boolean(body, "continue_final_message"):
+        if fields.boolean(body, "add_generation_prompt"):
+            raise bad(
+                "continue_final_message leaves no room for add_generation_prompt=true; send one of them",
+                "continue_final_message",
+            )
+        prompt = _continued(template, messages, tools, settings)
+    else:
+        prompt = _render(template, messages, tools, fields.boolean(body, "add_generation_prompt", True), settings)
     thinking = prompt.rfind("<think>") > prompt.rfind("</think>")
     return ChatOrder(prompt, thinking, _grammar(body, order, checker))
 
@@ -51,6 +60,26 @@ def _grammar(body: fields.Body, order: ToolOrder, checker: GrammarChecker) -> st
     if (calls := tool_grammar(order, spacing(body))) is not None:
         return checker.check(calls, "tools")
     return None if form is None else checker.check(*form)
+
+
+def _continued(
+    template: ChatTemplate,
+    messages: list[dict[str, Any]],
+    tools: list[Mapping[str, Any]] | None,
+    settings: dict[str, Any],
+) -> str:
+    """The prompt up to the end of the last message's text, as transformers cuts it.
+
+    A mark behind the text says where it ends; its space is gone where the template trims, and so is the text's then.
+    """
+    last = messages[-1]
+    if not last["content"]:
+        raise bad("continue_final_message needs a last message with text to continue", "continue_final_message")
+    marked = [*messages[:-1], {**last, "content": last["content"] + _MARK}]
+    whole, found, rest = _render(template, marked, tools, False, settings).rpartition(_MARK.rstrip())
+    if not found:
+        raise bad("this model's chat template does not show the text of the last message", "continue_final_message")
+    return whole if rest.startswith(" ") else whole.rstrip()
 
 
 def _render(

@@ -89,12 +89,14 @@ def token_ids(value: Any, name: str, num_ids: int) -> tuple[int, ...]:
     return tuple(value)
 
 
-def refuse_unless(body: Body, name: str, neutral: tuple[Any, ...]) -> None:
-    """Refuse a field that this server cannot honour, unless its value asks for nothing."""
+def refuse_unless(body: Body, name: str, neutral: tuple[Any, ...], instead: str | None = None) -> None:
+    """Refuse a field that this server cannot honour, unless its value asks for nothing; `instead` is what it can."""
     value = body.get(name)
     asks_nothing = any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in neutral)
     if value is not None and not asks_nothing:
-        raise ApiError(400, f"{name}={_shown(value)} is not supported by this server", name, "unsupported_parameter")
+        remedy = f"; send {instead}" if instead else ""
+        told = f"{name}={_shown(value)} is not supported by this server{remedy}"
+        raise ApiError(400, told, name, "unsupported_parameter")
 
 
 def require_unicode(value: str, name: str) -> None:

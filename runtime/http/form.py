@@ -70,7 +70,8 @@ def _wanted(body: fields.Body) -> dict[tuple[str, str], Any]:
     elif form.get("type") == "json_schema":
         wanted["response_format", "json"] = _named_schema(form.get("json_schema"))
     elif form.get("type") != "text":
-        raise bad("response_format.type must be text, json_object or json_schema", "response_format")
+        told = f"response_format.type must be text, json_object or json_schema, not {json.dumps(form.get('type'))[:60]}"
+        raise bad(told, "response_format")
     _check_settings(wanted)
     return wanted
 

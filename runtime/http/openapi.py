@@ -42,6 +42,10 @@ GENERATION: Schema = {
     "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
     "min_p": _between("number", 0, 1),
     "seed": _between("integer", -(1 << 63), (1 << 63) - 1),
+    "presence_penalty": _between("number", -2, 2),
+    "frequency_penalty": _between("number", -2, 2),
+    "repetition_penalty": {"type": "number", "exclusiveMinimum": 0, "maximum": 100},
+    "logit_bias": {"type": "object", "additionalProperties": _between("number", -100, 100)},
     "stop": STRINGS,
     "stop_token_ids": IDS,
     "ignore_eos": BOOLEAN,
@@ -73,6 +77,7 @@ CHAT: Schema = {
     "logprobs": BOOLEAN,
     "top_logprobs": _between("integer", 0, 20),
     "reasoning_effort": STRING,
+    "continue_final_message": BOOLEAN,
 }
 ERROR = _object(
     {

@@ -18,6 +18,7 @@ from runtime.http.chat import ChatOrder, read_chat
 from runtime.http.errors import ApiError, bad
 from runtime.http.form import form_grammar
 from runtime.http.grammar import GrammarChecker
+from runtime.http.penalties import read_penalties
 from runtime.http.speculation import read_speculation
 from runtime.text.generation import Generation, Sampling, Speculation
 from runtime.text.spelling import Spelling
@@ -30,6 +31,9 @@ _MAX_LOGPROBS = 20
 _MAX_BAD_WORDS, _MAX_BAD_WORD = 128, 256
 # vLLM's names of `--logprobs-mode`: the model's own softmax, or the law that the token was drawn from.
 _LOGPROBS_MODES = ("raw_logprobs", "processed_logprobs")
+
+# `include_obfuscation` asks for padding against eavesdroppers, which never concerns the words.
+_STREAM_OPTIONS = ("include_usage", "continuous_usage_stats", "include_obfuscation")
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class ModelCard:
     template: ChatTemplate | None
     eos_ids: tuple[int, ...]
     defaults: Sampling
+    repetition_penalty: float
     max_drafts: int
     speculation: Speculation
     spelling: Spelling
@@ -69,6 +74,7 @@ class ModelCard:
             template=ChatTemplate.of_folder(model_dir),
             eos_ids=tuple(eos) if isinstance(eos, list) else (eos,),
             defaults=defaults,
+            repetition_penalty=float(generation.get("repetition_penalty", 1.0)),
             max_drafts=max_drafts,
             speculation=speculation,
             spelling=spelling,
@@ -187,6 +193,7 @@ def _order(body: fields.Body, card: ModelCard, prompt_ids: tuple[int, ...], limi
         bad_words=_bad_words(body),
         logprobs_of_sampled_law=_of_sampled_law(body),
         speculation=read_speculation(body, card.speculation, card.max_drafts),
+        penalties=read_penalties(body, card.repetition_penalty, card.tokenizer.num_ids),
     )
     return Order(
         generation=generation,
@@ -205,6 +212,8 @@ def _stream_options(body: fields.Body) -> dict[str, Any]:
     if options and not fields.boolean(body, "stream"):
         raise bad("stream_options is only allowed with stream=true", "stream_options")
     fields.refuse_unless(options, "continuous_usage_stats", (False,))
+    if unknown := sorted(options.keys() - _STREAM_OPTIONS):
+        raise bad(f"stream_options has no {unknown[0]!r}; it has {', '.join(_STREAM_OPTIONS)}", "stream_options")
     return options
 
 

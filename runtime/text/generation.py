@@ -20,6 +20,17 @@ class Sampling:
     seed: int = 0
 
 
+@dataclass(frozen=True)
+class Penalties:
+    """`presence` and `frequency` look at the answer so far, `repetition` at the prompt, too; `bias` is (id, addend)."""
+
+    presence: float = 0.0
+    frequency: float = 0.0
+    repetition: float = 1.0
+    bias: tuple[tuple[int, float], ...] = ()
+
+
+NO_PENALTIES = Penalties()
 SPECULATION = ("dflash", "lookup", "none")
 
 
@@ -52,6 +63,7 @@ class Generation:
     logprobs: int | None = None
     logprobs_of_sampled_law: bool = False
     speculation: Speculation = Speculation()
+    penalties: Penalties = NO_PENALTIES
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -59,7 +71,12 @@ class Generation:
     @staticmethod
     def from_json(value: dict[str, Any]) -> Generation:
         lists = {name: tuple(item) for name, item in value.items() if isinstance(item, list)}
-        parts = {"sampling": Sampling(**value["sampling"]), "speculation": Speculation(**value["speculation"])}
+        asked = value["penalties"]
+        parts = {
+            "sampling": Sampling(**value["sampling"]),
+            "speculation": Speculation(**value["speculation"]),
+            "penalties": Penalties(**{**asked, "bias": tuple(map(tuple, asked["bias"]))}),
+        }
         return Generation(**{**value, **lists, **parts})
 
 

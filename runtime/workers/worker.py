@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.errors import KernelError
 from runtime.errors import RuntimeFault
 from runtime.identity import numeric_environment
-from runtime.text.generation import Generation, Step
+from runtime.text.generation import NO_PENALTIES, Generation, Step
 from runtime.workers.protocol import Channel, Message, PeerGone
 
 if TYPE_CHECKING:
@@ -195,6 +195,7 @@ class Worker:
 def engine_request(order: Generation, cancelled: Callable[[], bool], gate: Any) -> Any:
     from runtime.engine.sequence import GenerateRequest
     from runtime.speculation.logprobs import LogprobsOrder
+    from runtime.speculation.penalties import Penalties
     from runtime.speculation.sampling import SamplingParams
 
     asked = None if order.logprobs is None else LogprobsOrder(order.logprobs, order.logprobs_of_sampled_law)
@@ -208,6 +209,7 @@ def engine_request(order: Generation, cancelled: Callable[[], bool], gate: Any) 
         logprobs=asked,
         speculation=order.speculation.mode,
         num_speculative_tokens=order.speculation.num_tokens or None,
+        penalties=None if order.penalties == NO_PENALTIES else Penalties(**asdict(order.penalties)),
     )
 
 

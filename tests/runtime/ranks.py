@@ -27,6 +27,7 @@ from runtime.models.parallel import Group, ShardedWeights, shard_config
 from runtime.models.quant import quantisable
 from runtime.models.weights import draft_shapes, random_weights, target_shapes
 from runtime.operators import Operators
+from runtime.speculation.penalties import Penalties
 from runtime.speculation.sampling import SamplingParams
 from runtime.workers.worker import RankMismatch, Worker
 
@@ -94,15 +95,24 @@ class EvenOnly:
         pass
 
 
+# Token 100 lies in the last shard, 5 in the first.
+PENALTIES = Penalties(presence=0.5, frequency=0.3, repetition=1.2, bias=((5, 2.0), (100, 2.0)))
+CHANGES: dict[str, Callable[[], dict[str, Any]]] = {
+    "free": dict,
+    "masked": lambda: {"gate": EvenOnly()},
+    "penalised": lambda: {"penalties": PENALTIES},
+}
+
+
 def answers(built: Engine, samplers: Sequence[str]) -> dict[str, Any]:
     prompt = builders().prompt_of(30, vocab=VOCAB)
     found: dict[str, Any] = {}
     for name in samplers:
-        for gate in (None, EvenOnly()):
+        for kind, changes in CHANGES.items():
             before = gathered(built)
-            request = GenerateRequest(prompt, SAMPLERS[name], max_tokens=16, eos_ids=(), gate=gate)
+            request = GenerateRequest(prompt, SAMPLERS[name], max_tokens=16, eos_ids=(), **changes())
             tokens = [token for event in built.generate(request) for token in getattr(event, "token_ids", ())]
-            found[f"{name}, {'masked' if gate else 'free'}"] = (tokens, gathered(built) - before)
+            found[f"{name}, {kind}"] = (tokens, gathered(built) - before)
     return found
 
 

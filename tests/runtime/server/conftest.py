@@ -11,15 +11,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
+from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[3]
 CHECKPOINT = ROOT / "runtime/checkpoints/nano"
+ORACLE = ROOT / "tests/runtime/oracles/qwen3_5.py"
 READY_SECONDS = 120
 
 
@@ -124,6 +127,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         tmp_path_factory.mktemp("server"), "--max-waiting=2", "--max-body-bytes=100000", "--max-model-len=1024"
     ) as live:
         yield live
+
+
+@pytest.fixture(scope="session")
+def oracle_logits(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[int], list[int]], Tensor]:
+    """`oracle_logits(prompt, answer)`: transformers' logits [len(answer), V] behind each token's predecessor."""
+
+    def ask(prompt: list[int], answer: list[int]) -> Tensor:
+        work = tmp_path_factory.mktemp("oracle")
+        job = {"name": "a", "model": str(CHECKPOINT), "ids": prompt + answer, "prompts": [len(prompt)]}
+        (work / "jobs.json").write_text(json.dumps([{**job, "decode": len(answer)}]))
+        command = [sys.executable, "-P", str(ORACLE), str(work / "jobs.json"), str(work / "out.safetensors")]
+        subprocess.run(command, cwd=work, check=True, capture_output=True, timeout=280)
+        return load_file(work / "out.safetensors")[f"a.{len(prompt)}"][len(prompt) - 1 : -1]
+
+    return ask
 
 
 @pytest.fixture

@@ -3,41 +3,62 @@
 import json
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
+from openai.types.chat import ChatCompletionStreamOptionsParam
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase as OpenAiChat
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming as OpenAiChatStreaming
 from openai.types.completion_create_params import CompletionCreateParamsBase as OpenAiCompletion
-from safetensors.torch import load_file
+from openai.types.completion_create_params import CompletionCreateParamsStreaming as OpenAiCompletionStreaming
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from runtime.http import known
 
 CHECKPOINT = Path(__file__).resolve().parents[3] / "runtime/checkpoints/nano"
-ORACLE = Path(__file__).resolve().parents[1] / "oracles/qwen3_5.py"
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "Ida has 5 pears and buys 4 more. How many pears has she?"}]
-# The sampling and extra parameters of vLLM's OpenAI-compatible server, from its documentation.
+# Every field of vLLM's two requests (vllm/entrypoints/openai, 002032ee), and what its documentation had before.
 VLLM = """use_beam_search top_k min_p repetition_penalty length_penalty stop_token_ids include_stop_str_in_output
     ignore_eos min_tokens skip_special_tokens spaces_between_special_tokens truncate_prompt_tokens prompt_logprobs
     allowed_token_ids bad_words echo add_generation_prompt continue_final_message add_special_tokens documents
     chat_template chat_template_kwargs media_io_kwargs mm_processor_kwargs structured_outputs guided_json guided_regex
     guided_choice guided_grammar guided_whitespace_pattern guided_decoding_backend priority request_id
     return_tokens_as_token_ids return_token_ids cache_salt kv_transfer_params vllm_xargs logits_processors
-    include_reasoning prompt_embeds"""
+    include_reasoning prompt_embeds watermarking truncation_side logprob_token_ids thinking_token_budget session_id
+    routed_experts_prompt_start return_token_offsets return_prompt_text return_mm_kwargs ec_transfer_params
+    repetition_detection stream_interval frequency_penalty presence_penalty logit_bias response_format seed stop
+    stream stream_options temperature top_p user suffix n max_tokens model logprobs"""
+VLLM_CHAT = ["messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls"]
 # One value that would change the answer, for each name that is refused; the rest follow from their type.
 ASKING = {"n": 2, "best_of": 2, "modalities": ["audio"], "function_call": "auto", "truncation_side": "right"}
+ASKING |= {"stream_interval": 2, "thinking_token_budget": 20, "routed_experts_prompt_start": 1}
 
 
-def test_every_field_of_openais_package_and_of_vllm_is_known() -> None:
-    chat, plain = set(OpenAiChat.__annotations__), set(OpenAiCompletion.__annotations__)
+def declared(*kinds: Any) -> set[str]:
+    """The fields that TypedDicts declare, those of their bases included."""
+    return set().union(*(get_type_hints(kind) for kind in kinds))
+
+
+def test_every_field_that_openais_package_and_vllm_declare_is_known() -> None:
+    chat = declared(OpenAiChat, OpenAiChatStreaming)
+    plain = declared(OpenAiCompletion, OpenAiCompletionStreaming)
+    assert {"messages", "logit_bias", "stream", "n"} <= chat and {"prompt", "echo", "stream"} <= plain
     assert known.check(dict.fromkeys(chat), known.CHAT) == () == known.check(dict.fromkeys(plain), known.PLAIN)
-    assert known.check(dict.fromkeys(VLLM.split()), known.CHAT) == ()
+    assert known.check(dict.fromkeys([*VLLM.split(), *VLLM_CHAT]), known.CHAT) == ()
+    assert known.check(dict.fromkeys([*VLLM.split(), "prompt"]), known.PLAIN) == ()
     assert known.check({"frobnicate": 1, "user": "u"}, known.CHAT) == ("frobnicate",)
+
+
+def test_every_field_of_openais_stream_options_is_known(server: Any) -> None:
+    options = dict.fromkeys(declared(ChatCompletionStreamOptionsParam), False)
+    assert len(options) >= 2
+    assert server.stream(CHAT, messages=HELLO, max_tokens=1, stream_options=options).done
+    asked = {"prompt": "a", "max_tokens": 1, "stream": True, "stream_options": {"include_usag": True}}
+    reply = server.ask("POST", PLAIN, asked)
+    assert reply.status == 400 and "include_usag" in reply.json["error"]["message"]
 
 
 def test_what_cannot_be_done_is_refused_by_name(server: Any) -> None:
@@ -47,8 +68,10 @@ def test_what_cannot_be_done_is_refused_by_name(server: Any) -> None:
         for path, body in ((CHAT, {"messages": HELLO}), (PLAIN, {"prompt": "a"})):
             reply = server.ask("POST", path, {**body, "max_tokens": 1, name: asking})
             assert (reply.status, reply.json["error"]["param"]) == (400, name), reply.body
+            assert known._INSTEAD.get(name, "") in reply.json["error"]["message"]
     neutral_values = {name: values[0] for name, values in known._REFUSED.items() if values}
     assert server.ask("POST", PLAIN, {"prompt": "a", "max_tokens": 1, **neutral_values}).status == 200
+    assert known._INSTEAD.keys() <= known._REFUSED.keys()
 
 
 def test_unknown_names_are_reported(server: Any) -> None:
@@ -172,16 +195,11 @@ def test_where_text_and_prompt_are_cut(server: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def reference(server: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[int], list[int], Tensor]:
+def reference(server: Any, oracle_logits: Any) -> tuple[list[int], list[int], Tensor]:
     """A sampled answer's prompt and ids, and transformers' logits of every one of its positions."""
-    work = tmp_path_factory.mktemp("logprobs")
     choice = said(server, temperature=0.8, top_k=5, top_p=0.9, seed=4, return_token_ids=True)
     prompt, ids = choice["prompt_token_ids"], choice["token_ids"]
-    job = {"name": "a", "model": str(CHECKPOINT), "ids": prompt + ids, "prompts": [len(prompt)], "decode": len(ids)}
-    (work / "jobs.json").write_text(json.dumps([job]))
-    command = [sys.executable, "-P", str(ORACLE), str(work / "jobs.json"), str(work / "out.safetensors")]
-    subprocess.run(command, cwd=work, check=True, capture_output=True, timeout=280)
-    return prompt, ids, load_file(work / "out.safetensors")[f"a.{len(prompt)}"][len(prompt) - 1 :]
+    return prompt, ids, oracle_logits(prompt, ids)
 
 
 SAMPLED = {"temperature": 0.8, "top_k": 5, "top_p": 0.9, "seed": 4}
