@@ -110,6 +110,13 @@ class Stamp(StrEnum):
     CLIENT = "client"
 
 
+class EnergySource(StrEnum):
+    """What told a request's energy: NVML's counter of each device, or the integral of its power samples."""
+
+    COUNTER = "counter"
+    POWER = "power"
+
+
 class CampaignStatus(StrEnum):
     RUNNING = "running"
     COMPLETE = "complete"
@@ -268,6 +275,8 @@ class Request:
     stamp: Stamp | None = None  # whose clock told the chunks; None where only the client's was asked
     first_wake_ns: int | None = None  # from the first content's arrival until the client's process had it
     last_wake_ns: int | None = None
+    energy_mj: int | None = None  # drawn by all leased devices from sending to the end; None where they do not tell
+    energy_source: EnergySource | None = None
 
 
 @dataclass(frozen=True)

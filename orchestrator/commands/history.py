@@ -91,7 +91,7 @@ def run_history(options: argparse.Namespace) -> int:
         frame = scores(reader, wanted) if options.scores else history(reader, wanted)
         beside = scores(reader, wanted) if options.format == "table" and not options.scores else frame.iloc[:0]
         damaged = reader.damaged.lines()
-    show(frame)
+    show(frame.drop(columns=_unknown(frame)) if options.format == "table" else frame)
     if not beside.empty:
         print("\nScores (separate denominators; p: McNemar, exact):")
         show(beside)
@@ -99,6 +99,13 @@ def run_history(options: argparse.Namespace) -> int:
     if frame.empty:
         print("nothing that was measured meets all of this", file=sys.stderr)
     return int(Exit.COMPLETE)
+
+
+def _unknown(frame: Any) -> list[str]:
+    """Columns of energy that nobody told: CPU runs fill a page without them."""
+    from results.history.entries import ENERGIES
+
+    return [name for name in ENERGIES if name in frame and frame[name].isna().all()]
 
 
 def add_query_parser(subparsers: Any) -> None:

@@ -27,6 +27,9 @@ class CpuInventory:
     def memory_used(self, uuid: str) -> int | None:
         return None
 
+    def energy_mj(self, uuid: str) -> int | None:
+        return None
+
     def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": ""}
 

@@ -41,6 +41,9 @@ class Inventory(Protocol):
     def memory_used(self, uuid: str) -> int | None:
         """Bytes in use without the driver's own reserve; None as above, and where the driver does not say."""
 
+    def energy_mj(self, uuid: str) -> int | None:
+        """What the device's own counter says it has drawn since some moment, mJ; None where it has no counter."""
+
     def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
         """Environment that shows a server these devices, in this order, and no others."""
 

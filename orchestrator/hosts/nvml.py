@@ -51,6 +51,13 @@ class NvmlInventory:
         memory = _memory(self._handles[uuid])
         return None if memory is None else int(memory.used)
 
+    def energy_mj(self, uuid: str) -> int | None:
+        """Volta and later; none of a MIG instance, whose GPU counts for all of them."""
+        try:
+            return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handles[uuid]))
+        except pynvml.NVMLError:
+            return None
+
     def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
 

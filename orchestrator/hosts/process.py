@@ -26,10 +26,19 @@ from orchestrator.hosts import reaper
 TREE_MARK = "CAMPAIGN_SERVER_TREE"  # finds a tree again whose reaper was killed; changes nothing in a server
 _KILL_S = 10.0  # beyond the grace: how long the kernel may take to end killed processes
 _SPAWN_S = 30.0
+_HOST_PIDS = 0xEFFFFFFC  # PROC_PID_INIT_INO of the kernel: the inode of the first namespace of PIDs
 
 
 def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def counts_as_the_host() -> bool:
+    """Whether PIDs here are those of the host, which are what drivers count; they are not in most containers."""
+    try:
+        return Path("/proc/self/ns/pid").readlink() == Path(f"pid:[{_HOST_PIDS}]")
+    except OSError:
+        return False
 
 
 def identify(pid: int, role: str = "") -> Process | None:

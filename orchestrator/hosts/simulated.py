@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ class Scenario:
     order: tuple[int, ...] = tuple(range(8))
     processes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     used_bytes: Mapping[int, int] = field(default_factory=dict)
+    watts: Mapping[int, float] = field(default_factory=dict)  # of the devices that count their energy
 
 
 SCENARIOS = {
@@ -54,6 +56,14 @@ class SimulatedInventory:
     def memory_used(self, uuid: str) -> int | None:
         return self._scenario().used_bytes.get(_number(uuid), 0)
 
+    def energy_mj(self, uuid: str) -> int | None:
+        """As if the device had drawn its power since the host was started; a host that does not answer tells none."""
+        try:
+            watts = self._scenario().watts.get(_number(uuid))
+        except UsageError:
+            return None
+        return None if watts is None else round(watts * time.monotonic_ns() * 1e-6)
+
     def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
 
@@ -74,6 +84,7 @@ def _read_scenario(path: Path) -> Scenario:
             tuple(values.get("order", range(8))),
             {int(n): tuple(pids) for n, pids in values.get("processes", {}).items()},
             {int(n): int(size) for n, size in values.get("used_bytes", {}).items()},
+            {int(n): float(watts) for n, watts in values.get("watts", {}).items()},
         )
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise UsageError(

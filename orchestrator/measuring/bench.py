@@ -7,13 +7,14 @@ both are over. Knows running servers, the adapter and the client; nothing of lea
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from campaigns.errors import ServerFailed
 from campaigns.plan import Block, CampaignPlan, ClientPlan, PairKey, Phase, Role, Step
-from campaigns.records import Reason, Request
+from campaigns.records import EnergySource, Reason, Request
 from campaigns.routes import is_refusal
+from orchestrator.hosts.energy import difference_mj
 from orchestrator.measuring.client import Call, Client, parse
 from orchestrator.measuring.exchange import Exchange, Recording
 from orchestrator.measuring.observe import Context, observe
@@ -54,17 +55,29 @@ class _Taken:
     counters: Mapping[str, int]
     fault: str = ""  # what the server did wrong beside the stream
     died: bool = False
+    energy_mj: int | None = None
 
 
 class Bench:
-    """`servers` maps each role that can be measured now to its server; the same one twice where it serves both."""
+    """`servers` maps each role that can be measured now to its server; the same one twice where it serves both.
 
-    def __init__(self, plan: CampaignPlan, adapter: Adapter, client: Client, attempt: Attempt) -> None:
+    `energy_mj` reads the counters of the servers' devices.
+    """
+
+    def __init__(
+        self,
+        plan: CampaignPlan,
+        adapter: Adapter,
+        client: Client,
+        attempt: Attempt,
+        energy_mj: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self.servers: Mapping[Role, RunningServer] = {}
         self._hits: dict[
             str, dict[str, int]
         ] = {}  # counters after the last request of this run, which the next starts from
         self._plan, self._adapter, self._client, self._attempt = plan, adapter, client, attempt
+        self._energy_mj = energy_mj
 
     def warm(
         self, block: Block, count: int, roles: Sequence[Role], max_tokens: int, block_attempt: int
@@ -103,13 +116,15 @@ class Bench:
             self._adapter.reset_cache(server.base_url)
             self._adapter.select(server.base_url, self._plan.arm(order.role))
             before = self._hits.pop(server.base_url, None) or self._adapter.counters(server.base_url)
+            drawn_mj = self._energy_mj()
             recording = self._client.record(_call(server, client, path, body))
+            energy_mj = difference_mj(drawn_mj, self._energy_mj())
             if recording.outcome in _BROKEN and (death := _death(server)):
                 return _Taken(order, recording, position, {}, death, died=True)
             after = None if before is None else self._adapter.counters(server.base_url)
             if after is not None:
                 self._hits[server.base_url] = after
-            return _Taken(order, recording, position, _difference(before, after))
+            return _Taken(order, recording, position, _difference(before, after), energy_mj=energy_mj)
         except ServerFailed as error:
             death = _death(server)
             return _Taken(order, recording, position, {}, death or str(error), died=bool(death))
@@ -130,7 +145,9 @@ class Bench:
             max_tokens=order.max_tokens,
             counters=taken.counters,
         )
-        return observe(exchange, read(exchange.events), context)
+        request = observe(exchange, read(exchange.events), context)
+        source = None if taken.energy_mj is None else EnergySource.COUNTER
+        return replace(request, energy_mj=taken.energy_mj, energy_source=source)
 
 
 def _call(server: RunningServer, client: ClientPlan, path: str, body: bytes) -> Call:

@@ -23,11 +23,12 @@ from orchestrator.hosts.boundary import device_states
 from orchestrator.hosts.claim import pick_patiently
 from orchestrator.hosts.cpu import CpuInventory
 from orchestrator.hosts.devices import chosen
+from orchestrator.hosts.energy import counted_mj, with_power
 from orchestrator.hosts.hardware import with_samples
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import Lease, acquire, name_holder
 from orchestrator.hosts.locks import LockFolder
-from orchestrator.hosts.process import boot_id
+from orchestrator.hosts.process import boot_id, counts_as_the_host
 from orchestrator.hosts.sampler import Sampler
 from orchestrator.measuring.bench import Attempt, Bench
 from orchestrator.measuring.calibration import calibrate
@@ -66,7 +67,7 @@ class Stand:
         self._server_cpus = server_cpus
         self._client = Client(client_cpus)
         attempt = Attempt(assignment.campaign_id, assignment.startup, assignment.attempt)
-        self._bench = Bench(self.plan, self._adapter, self._client, attempt)
+        self._bench = Bench(self.plan, self._adapter, self._client, attempt, self._energy_mj)
         self._lease: Lease | None = None
         self._sampler: Sampler | None = None
         self._samples: list[DeviceSample] = []  # taken and not yet asked for
@@ -181,7 +182,7 @@ class Stand:
         """
         self._processes()
         seen = self._pids_on_devices() - self._guests
-        if not seen & self._ran.keys():
+        if not counts_as_the_host() and not seen & self._ran.keys():
             self._guests |= seen
 
     def _pids_on_devices(self) -> frozenset[int]:
@@ -259,7 +260,11 @@ class Stand:
     def _judged(self, requests: list[Request]) -> list[Request]:
         """The requests with what the device samples say of the time in which they ran."""
         fresh = self._drain()
-        return [with_samples(request, fresh) for request in requests]
+        return [with_power(with_samples(request, fresh), fresh) for request in requests]
+
+    def _energy_mj(self) -> int | None:
+        assert self._lease is not None
+        return counted_mj(self._inventory, self._lease.uuids)
 
     def _drain(self) -> list[DeviceSample]:
         fresh = self._sampler.drain(self._guests | self._ran.keys()) if self._sampler else []

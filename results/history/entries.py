@@ -22,6 +22,7 @@ from campaigns.judging.rules import rules_of
 from campaigns.judging.statistics import percent
 from campaigns.judging.verdicts import Judgement, Sample, Setting, Verdict
 from campaigns.nearest import nearest
+from campaigns.plan import Role
 from results.reading.effects import Effects, effects
 from results.reading.past import known, left_out, lending, pasts
 from results.store.reader import Reader
@@ -35,6 +36,7 @@ SELECT s.campaign_id, max(json_extract(s.calibration, '$.resolution_ns')) AS ns 
 WHERE s.campaign_id IN :campaigns GROUP BY s.campaign_id
 """).bindparams(bindparam("campaigns", expanding=True))
 
+ENERGIES = tuple(f"{role.value}_j_per_token" for role in Role)
 COLUMNS = (
     "campaign_id",
     "created_utc",
@@ -56,6 +58,7 @@ COLUMNS = (
     "noise_floor_pct",
     "evidence",
     "verdict",
+    *ENERGIES,
 )
 
 
@@ -161,7 +164,9 @@ def _rows(reader: Reader, chosen: Sequence[Mapping[str, Any]]) -> Iterator[dict[
         setting = Setting(int(one.plan["seed"]), whole, resamples=0)
         judged = rules_of(about["methodology"])(samples, setting) if samples else None
         for name, judgement in judged.fixtures.items() if judged else ():
-            yield {**about, "fixture": name, **_figures(judgement, groups[name].n_recorded)}
+            joules = groups[name].energy_per_token_j
+            energies = dict(zip(ENERGIES, map(joules.get, Role), strict=True))
+            yield {**about, "fixture": name, **_figures(judgement, groups[name].n_recorded), **energies}
 
 
 def _resolutions(reader: Reader, ids: Sequence[str]) -> dict[str, float]:

@@ -22,8 +22,8 @@ CAMPAIGN_COLUMNS = (
     *("gpu", "host", "model", "git_commit"),
 )
 _UNITS = {
-    "ns": "ns", "ms": "ms", "s": "s", "mhz": "MHz", "mw": "mW", "c": "degrees C", "bytes": "bytes", "pct": "%",
-    "utc": "UTC", "log": "ln ratio", "sha256": "hex", "json": "JSON",
+    "ns": "ns", "ms": "ms", "s": "s", "mhz": "MHz", "mw": "mW", "mj": "mJ", "c": "degrees C", "bytes": "bytes",
+    "pct": "%", "utc": "UTC", "log": "ln ratio", "sha256": "hex", "json": "JSON",
 }  # fmt: skip
 _BY_NAME = {
     "calib_delivery_us_p50": "us", "calib_delivery_us_p99": "us", "decode_tokens_per_s_engine": "tokens/s",
@@ -111,6 +111,8 @@ sched_ns: when the request was due
 send_ns: when its first byte was sent
 first_event_ns: first event of the stream
 first_characters: characters of the first event with a token
+energy_mj: drawn by all leased devices from sending to the end; empty where they do not tell
+energy_source: counter: NVML's; power: integrated samples
 stamp: whose clock told the chunks; empty where only the client's was asked
 first_wake_ns: from the first token's arrival until the client's process had it
 last_wake_ns: from the last token's arrival until the client's process had it

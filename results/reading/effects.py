@@ -16,13 +16,15 @@ import pandas as pd
 from sqlalchemy import bindparam, text
 
 from campaigns.judging.statistics import PairEffect, by_startup, startup_medians
+from campaigns.plan import Role
 from results.reading.exclusions import EXCLUDING, excluded, grouped
 from results.reading.levels import Source
 from results.store.reader import Reader
 
 _PAIRS = text("""
-SELECT p.campaign_id, p.startup, p.fixture, p.seed, p.repeat, p.delta_log, p.admissible, p.reasons, p.exactness,
-    r.order_in_pair = 0 AS control_first, r.position, r.startup_attempt AS control_startup_attempt,
+SELECT p.campaign_id, p.startup, p.fixture, p.seed, p.repeat, p.block_attempt, p.delta_log, p.admissible,
+    p.reasons, p.exactness, r.order_in_pair = 0 AS control_first, r.position,
+    r.startup_attempt AS control_startup_attempt,
     coalesce(r.engine_decode_ns, r.last_content_ns - r.first_content_ns) * 1.0 / nullif(r.n_rounds, 0) AS control_ns
 FROM pair p
 JOIN request r ON r.campaign_id = p.campaign_id AND r.startup = p.startup AND r.fixture = p.fixture AND r.seed = p.seed
@@ -33,6 +35,12 @@ WHERE p.campaign_id IN :campaigns AND p.block_attempt = (
 ORDER BY p.campaign_id, p.startup, r.position
 """).bindparams(bindparam("campaigns", expanding=True))
 
+_ENERGIES = text("""
+SELECT campaign_id, startup, fixture, seed, repeat, block_attempt, role, energy_mj, completion_tokens
+FROM request WHERE phase = 'measure' AND energy_mj IS NOT NULL AND campaign_id IN :campaigns
+""").bindparams(bindparam("campaigns", expanding=True))
+_KEY = ["campaign_id", "startup", "fixture", "seed", "repeat", "block_attempt"]
+
 
 @dataclass(frozen=True)
 class Effects:
@@ -41,6 +49,7 @@ class Effects:
     pairs: list[PairEffect]
     n_recorded: int
     levels: dict[int, float]  # ln of the control's median request average in ns, by startup
+    energy_per_token_j: dict[Role, float]  # of the arms whose every request told it
 
     @property
     def medians(self) -> dict[int, float]:
@@ -52,6 +61,7 @@ def effects(reader: Reader, plans: Mapping[str, Mapping[str, Any]]) -> dict[str,
     frame = pd.read_sql(_PAIRS, reader.connection, params={"campaigns": list(plans)})
     frame["admissible"] = frame.admissible.astype(bool)
     _set_aside(reader, frame)
+    frame = _with_energy(reader, frame, list(plans))
     by_campaign = {str(name): rows.copy() for name, rows in frame.groupby("campaign_id", sort=False)}
     found: dict[str, dict[str, Effects]] = {name: {} for name in plans}
     for name, rows in by_campaign.items():
@@ -71,6 +81,31 @@ def _set_aside(reader: Reader, frame: pd.DataFrame) -> None:
         frame[name] = numbers
 
 
+def _with_energy(reader: Reader, frame: pd.DataFrame, campaigns: list[str]) -> pd.DataFrame:
+    """The pairs with `energy_mj_ROLE` and `tokens_ROLE`, NaN where unknown."""
+    told = pd.read_sql(_ENERGIES, reader.connection, params={"campaigns": campaigns})
+    told = told.rename(columns={"completion_tokens": "tokens"})
+    for name in ("energy_mj", "tokens"):
+        told[name] = pd.to_numeric(told[name], errors="coerce").replace([math.inf, -math.inf], math.nan)
+    if told.empty:  # its columns have no types, and would not meet the others
+        names = [f"{name}_{role.value}" for role in Role for name in ("energy_mj", "tokens")]
+        return frame.assign(**dict.fromkeys(names, math.nan))
+    for role in Role:
+        of_role = told.loc[told.role == role.value, [*_KEY, "energy_mj", "tokens"]]
+        renamed = of_role.rename(columns={name: f"{name}_{role.value}" for name in ("energy_mj", "tokens")})
+        frame = frame.merge(renamed, on=_KEY, how="left")
+    return frame
+
+
+def _energies(counted: pd.DataFrame) -> dict[Role, float]:
+    found = {}
+    for role in Role:
+        energy_mj, tokens = (counted[f"{name}_{role.value}"] for name in ("energy_mj", "tokens"))
+        if len(counted) and energy_mj.notna().all() and tokens.notna().all() and tokens.sum():
+            found[role] = float(energy_mj.sum() / tokens.sum()) * 1e-3
+    return found
+
+
 def _effects(rows: pd.DataFrame) -> Effects:
     timed = rows[rows.admissible & rows.delta_log.notna()]
     columns = zip(timed.startup, timed.delta_log, timed.control_first, strict=True)
@@ -79,6 +114,7 @@ def _effects(rows: pd.DataFrame) -> Effects:
         [PairEffect(int(startup), float(delta), bool(first)) for startup, delta, first in columns],
         len(rows),
         {int(str(startup)): float(level) for startup, level in levels.items()},
+        _energies(timed),
     )
 
 

@@ -25,6 +25,7 @@ SELECT r.id AS request_id, r.campaign_id, r.startup, r.startup_attempt, r.fixtur
     r.completion_tokens, r.cached_tokens, r.finish_reason, r.engine_queue_ns, r.engine_prefill_ns, r.engine_decode_ns,
     r.token_sha256, r.emitted_sha256, r.accepted_sha256, r.admissible, r.reasons, r.error, r.min_sm_clock_mhz,
     r.median_sm_clock_mhz, r.throttle_bits, r.first_characters, r.stamp, r.first_wake_ns, r.last_wake_ns,
+    r.energy_mj, r.energy_source,
     s.sum_accepted, s.sum_drafted, s.sum_emitted, s.accepted_histogram, s.n_client_rounds, s.client_round_mean_ns,
     s.client_round_p50_ns, s.client_round_p90_ns, s.client_round_p99_ns, s.client_round_lag1, s.n_engine_rounds,
     s.engine_round_mean_ns, s.engine_round_p50_ns, s.engine_round_p90_ns, s.engine_round_p99_ns, s.engine_round_lag1,
@@ -150,7 +151,7 @@ def campaigns(reader: Reader) -> pd.DataFrame:
 
 _WHOLE = ("request_id", "startup", "startup_attempt", "seed", "repeat", "block_attempt", "position", "n_client_rounds")
 _TEXT = ("campaign_id", "fixture", "role", "arm", "phase", "finish_reason", "token_sha256", "emitted_sha256")
-_TEXT_TOO = ("accepted_sha256", "reasons", "error", "accepted_histogram", "stamp")
+_TEXT_TOO = ("accepted_sha256", "reasons", "error", "accepted_histogram", "stamp", "energy_source")
 
 
 def _numeric(frame: pd.DataFrame) -> pd.DataFrame:

@@ -80,6 +80,8 @@ class ArmLevels:
     rounds: tuple[Quantile, ...]  # of QUANTILES: median over requests of each request's round quantile, ms
     request_averages: tuple[Quantile, ...]  # of QUANTILES: over requests, ms
     n_capped: int
+    energy_per_request_j: float | None  # drawn by all leased devices from sending to the end, mean over requests
+    energy_per_token_j: float | None  # the same energy, prefill and idle draw included, over all completion tokens
     completion_tokens: tuple[int, ...] = field(default=())  # distinct counts, sorted
     residuals: tuple[int, ...] = field(default=())  # distinct, sorted
 
@@ -99,6 +101,7 @@ class ArmLevels:
 def arm_levels(counted: pd.DataFrame, warmups: pd.DataFrame, source: Source, *, summed: bool) -> ArmLevels:
     """`counted` are the arm's requests in admissible pairs; `summed` pools the decode rate as a corpus does."""
     rounds, accepted, drafted = (_sum(counted[name]) for name in ("n_rounds", "sum_accepted", "sum_drafted"))
+    energy_j = None if (energy_mj := _sum(counted.energy_mj)) is None else energy_mj * 1e-3
     per_round = accepted / rounds if accepted is not None and rounds else None
     lengths = 1 + counted.sum_accepted / counted.n_rounds
     startup_levels = counted.groupby("startup")[source.level_column].median().dropna()
@@ -119,6 +122,8 @@ def arm_levels(counted: pd.DataFrame, warmups: pd.DataFrame, source: Source, *, 
         acceptance_histogram=_histogram(counted.accepted_histogram),
         rounds=_round_quantiles(counted, source),
         request_averages=tuple(quantile(counted[source.level_column].dropna().tolist(), q) for q in QUANTILES),
+        energy_per_request_j=_ratio(energy_j, len(counted)),
+        energy_per_token_j=_ratio(energy_j, _sum(counted.completion_tokens)),
         n_capped=int((counted.finish_reason == "length").sum()),
         completion_tokens=_distinct(counted.completion_tokens),
         residuals=_distinct(counted.residual),

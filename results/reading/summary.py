@@ -24,6 +24,7 @@ from campaigns.plan import Mode
 from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Reason
 from results.reading import frames
 from results.reading.arrivals import ClientClock, client_clock
+from results.reading.energy import energy_line
 from results.reading.exclusions import context_length, excluded, grouped, timed
 from results.reading.groups import Group, Part, Setting, build, part
 from results.reading.health import Determinism, determinism, missing_notes
@@ -64,6 +65,7 @@ class Summary:
     determinism: tuple[Determinism, ...]
     occupancy: Occupancy
     load: HostLoad | None  # of a CPU host
+    energy: str  # what told it, or why there is none
     clock: ClientClock | None  # None in stores that know one stamp only
     failures: tuple[Failure, ...]
     missing: tuple[str, ...]
@@ -143,6 +145,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         determinism=determinism(reader, measured),
         occupancy=occupancy(requests, lives, reader.identities(campaign_id)),
         load=load,
+        energy=energy_line(measured, lives),
         clock=client_clock(measured),
         failures=tuple(failures),
         missing=missing_notes(measured, plan, required, lives, len(past.startups) >= MIN_PAST),

@@ -167,6 +167,7 @@ def _method(summary: Summary) -> list[str]:
     lines += [f"left out of the noise floors: {told}" for told in summary.left_out]
     if source.request is Scope.REQUEST_AVERAGE_CLIENT:
         lines.append("decode time ends with the last content chunk")
+    lines.append(summary.energy)
     if summary.clock is not None:
         lines += [summary.clock.line, f"connections: {_connections(summary)}"]
     lines += _manners(summary)

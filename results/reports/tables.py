@@ -65,6 +65,7 @@ def _metric_rows(summary: Summary, refused_too: bool) -> list[tuple[str, Callabl
         ("warm TTFT ms", arms(lambda a: a.ttft_ms, 3)),
         ("cold TTFT ms", arms(lambda a: a.cold_ttft_ms, 3)),
         (f"decode tok/s ({_clock(summary)})", arms(lambda a: a.decode_tokens_per_s, 3)),
+        *_energy_lines(summary),
         ("accepted drafts per round", arms(lambda a: a.accepted_drafts_per_round, 6)),
         ("emitted tokens per round (first token included)", arms(lambda a: a.emitted_tokens_per_round, 6)),
         ("acceptance length (bonus token included)", arms(lambda a: a.acceptance_length, 6)),
@@ -86,6 +87,16 @@ def _second_lines(summary: Summary) -> list[tuple[str, Callable[[Group], str]]]:
         name = f"sign-flip p (Holm{f'; Monte Carlo, {RESAMPLES} flips' if drawn else ''})"
         lines.append((name, lambda g: f"{cells.number(g.judgement.p, 4)} ({cells.number(g.p_holm, 4)})"))
     return lines
+
+
+def _energy_lines(summary: Summary) -> list[tuple[str, Callable[[Group], str]]]:
+    """Beside the speed, where the devices told it."""
+    if not any(arm.energy_per_request_j is not None for group in summary.groups for arm in _arms(group)):
+        return []
+    return [
+        ("energy per token J", _both_arms(lambda a: a.energy_per_token_j, 4)),
+        ("energy per request J", _both_arms(lambda a: a.energy_per_request_j, 2)),
+    ]
 
 
 def _both_arms(figure: Callable[[ArmLevels], float | None], digits: int) -> Callable[[Group], str]:

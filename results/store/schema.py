@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0004"  # the newest revision in migrations/versions; a test compares the two
+REVISION = "0005"  # the newest revision in migrations/versions; a test compares the two
 
 metadata = MetaData()
 
@@ -153,7 +153,8 @@ request = Table(
     *_integers("http_status", "min_sm_clock_mhz", "median_sm_clock_mhz", "throttle_bits"),
     *_integers("first_characters"),
     Column("stamp", Text),
-    *_integers("first_wake_ns", "last_wake_ns"),
+    *_integers("first_wake_ns", "last_wake_ns", "energy_mj"),
+    Column("energy_source", Text),
     *_required(Text, "rounds_sha256"),
     _hash(),
     UniqueConstraint(
@@ -180,6 +181,20 @@ Index(
     request.c.role,
     unique=True,
     sqlite_where=text("phase = 'measure'"),
+)
+
+Index(
+    "measured_energy",  # covering: rows are long, and most stores have no energy at all
+    request.c.campaign_id,
+    request.c.startup,
+    request.c.fixture,
+    request.c.seed,
+    request.c.repeat,
+    request.c.block_attempt,
+    request.c.role,
+    request.c.energy_mj,
+    request.c.completion_tokens,
+    sqlite_where=text("phase = 'measure' AND energy_mj IS NOT NULL"),
 )
 
 request_summary = Table(

@@ -22,6 +22,7 @@ from campaigns.records import (
     Campaign,
     CampaignStatus,
     DeviceSample,
+    EnergySource,
     Process,
     Reason,
     Request,
@@ -74,6 +75,7 @@ class Script:
     admissible: bool = True
     cached_tokens: int | None = 0
     sm_clock_mhz: int | None = None
+    watts: float | None = None  # of devices that count their energy
 
 
 Scripts = Callable[[Step, int], Script]  # (step, block attempt)
@@ -213,7 +215,8 @@ class Driver:
         send = self._clock_ns
         first = send + round(script.ttft_ms * 1e6)
         decode_ns = sum(r.engine_ns or 0 for r in made)
-        self._clock_ns = first + decode_ns + script.client_delay_ns + _GAP_NS
+        end = first + decode_ns + script.client_delay_ns
+        self._clock_ns = end + _GAP_NS
         self._position += 1
         ids = tuple(np.random.default_rng(script.token_seed).integers(0, 50_000, script.trajectory.tokens).tolist())
         spec = [r for r in made if r.kind == "spec"]
@@ -237,7 +240,7 @@ class Driver:
             first_event_ns=first - 1000,
             first_content_ns=first,
             last_content_ns=first + decode_ns,
-            end_ns=first + decode_ns + script.client_delay_ns,
+            end_ns=end,
             first_tokens=1,
             rounds=made,
             n_rounds=len(spec),
@@ -266,6 +269,8 @@ class Driver:
             stamp=Stamp.KERNEL,
             first_wake_ns=_WAKE_NS,
             last_wake_ns=_WAKE_NS,
+            energy_mj=None if script.watts is None else round(script.watts * (end - send) * 1e-6),
+            energy_source=None if script.watts is None else EnergySource.COUNTER,
         )
 
     def _steps(self, block: Block) -> Iterator[Step]:

@@ -16,7 +16,7 @@ import pytest
 
 from campaigns.errors import HelperLost, LeaseTimeout, ServerFailed
 from campaigns.plan import Arm, Block, CampaignPlan, Fixture, LeasePlan, Phase, Role, ServerPlan, StartupMode, blocks
-from campaigns.records import Reason, StartupStatus
+from campaigns.records import EnergySource, Reason, StartupStatus
 from orchestrator.hosts import reaper
 from orchestrator.startups.stand import Assignment, Stand
 
@@ -307,10 +307,20 @@ def test_nothing_is_measured_where_nobody_looks_any_longer(stand: StandMaker, tm
     show(scenario, '{"order": [0]}')
 
 
-@pytest.mark.parametrize(("later", "reasons"), [("777", ()), ("777, 888", (Reason.FOREIGN_PROCESS,))])
+@pytest.mark.parametrize(
+    ("later", "counts_as_host", "reasons"),
+    [("777", False, ()), ("777, 888", False, (Reason.FOREIGN_PROCESS,)), ("777", True, (Reason.FOREIGN_PROCESS,))],
+)
 def test_a_server_whose_pids_nvml_counts_otherwise(
-    stand: StandMaker, tmp_path: Path, later: str, reasons: tuple[Reason, ...]
+    stand: StandMaker,
+    tmp_path: Path,
+    later: str,
+    counts_as_host: bool,
+    reasons: tuple[Reason, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """In a container; on the host itself a number that is not ours is somebody else's."""
+    monkeypatch.setattr("orchestrator.startups.stand.counts_as_the_host", lambda: counts_as_host)
     scenario = tmp_path / "host.json"
     show(scenario, '{"order": [0]}')
     it = stand("--token-pause", "0.15", sample_hz=10.0, inventory=f"simulated:{scenario}")
@@ -322,3 +332,19 @@ def test_a_server_whose_pids_nvml_counts_otherwise(
     [request, _] = it.run(blocks(it.plan, 0)[0].steps[:2], 6, 1)
     assert request.reasons == reasons
     show(scenario, '{"order": [0]}')
+
+
+def test_energy_is_what_the_devices_counted_while_the_request_ran(stand: StandMaker, tmp_path: Path) -> None:
+    scenario = tmp_path / "host.json"
+    show(scenario, '{"order": [0], "watts": {"0": 500}}')
+    it = stand("--token-pause", "0.05", inventory=f"simulated:{scenario}")
+    steps = ready(it).steps
+    before_ns = time.monotonic_ns()
+    requests = it.run(steps[:2], 6, 1)
+    whole_mj = 500 * (time.monotonic_ns() - before_ns) * 1e-6
+    assert {r.energy_source for r in requests} == {EnergySource.COUNTER}
+    least_mj = [500 * (r.end_ns - r.send_ns) * 1e-6 for r in requests]
+    assert all(r.energy_mj >= mj > 100 for r, mj in zip(requests, least_mj, strict=True) if r.energy_mj is not None)
+    assert sum(r.energy_mj or 0 for r in requests) <= whole_mj
+    show(scenario, '{"order": [0]}')
+    assert {(r.energy_mj, r.energy_source) for r in it.run(steps[2:4], 2, 1)} == {(None, None)}

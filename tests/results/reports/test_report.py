@@ -14,9 +14,11 @@ import pytest
 
 from campaigns.errors import Exit
 from campaigns.judging.verdicts import Verdict
-from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, StartupMode, blocks
+from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan, StartupMode, blocks
 from campaigns.records import Calibration, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
 from orchestrator.cli import main
+from results.history.entries import history
+from results.reading import frames
 from results.reading.summary import summarise
 from results.reports.report import render
 from results.store.reader import Reader
@@ -359,6 +361,46 @@ def test_markdown_tables_are_well_formed(path):
     for block in report(path).split("\n\n"):
         lines = [line for line in block.splitlines() if line.startswith("|")]
         assert len({line.replace("\\|", "").count("|") for line in lines}) <= 1, block
+
+
+def test_energy_stands_beside_every_speed_and_is_the_same_in_the_history(path):
+    """The candidate draws 20 % more for 3 % less time."""
+    watts = {Role.CONTROL: 500.0, Role.CANDIDATE: 600.0}
+    campaign(path, scripts=lambda step, attempt: replace(script(step, attempt), watts=watts[step.role]))
+    found = json.loads(report(path, "json"))
+    with Reader.open(path) as reader:
+        rows = {row["fixture"]: row for row in history(reader).to_dict("records")}
+        requests = frames.measured(frames.requests(reader, reader.resolve("last")))
+    for group in found["fixtures"]:
+        for role in Role:
+            arm = group[role.value]
+            of_arm = requests[(requests.role == role.value) & (requests.fixture == group["fixture_id"])]
+            joules = watts[role] * (of_arm.end_ns - of_arm.send_ns).sum() * 1e-9
+            assert arm["energy_per_request_j"] == pytest.approx(joules / len(of_arm), rel=1e-6)
+            assert arm["energy_per_token_j"] == pytest.approx(joules / of_arm.completion_tokens.sum(), rel=1e-6)
+            assert rows[group["fixture_id"]][f"{role.value}_j_per_token"] == pytest.approx(arm["energy_per_token_j"])
+    text = report(path)
+    assert "| energy per token J | " in text and "energy: counters of NVML of all leased devices" in text
+    assert "energy_per_token_j" in report(path, "csv") or "energy per token J" in report(path, "csv")
+
+
+def test_a_request_whose_energy_is_unknown_leaves_no_figure(path):
+    def scripts(step, attempt):
+        unknown = step.key == PairKey(0, "mbpp28", 0, 1) and step.role is Role.CONTROL
+        return replace(script(step, attempt), watts=None if unknown else 500.0)
+
+    campaign(path, scripts=scripts)
+    levels = {(g.id, role): g.arm(role).energy_per_token_j for g in summary(path).groups for role in Role}
+    assert [key for key, joules in levels.items() if joules is None] == [("mbpp28", Role.CONTROL)]
+    assert "unknown for 1 of 60 requests" in report(path)
+
+
+def test_a_cpu_has_no_energy_and_the_report_says_so(path):
+    campaign(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE startup SET device_uuids = '[\"cpu-0123\"]'")
+    connection.close()
+    assert "energy: none, the device is this host's CPU" in report(path) and "energy per token" not in report(path)
 
 
 def test_output_goes_to_a_file_or_says_why_not(path, tmp_path, capsys):

@@ -31,7 +31,7 @@ PLAN = CampaignPlan(
 
 def script(step, attempt):
     ms = 16.0 if step.role is Role.CONTROL else 15.5 + step.key.repeat / 100
-    return Script(Trajectory(12, 4, 6), ms + step.key.startup / 10, token_seed=len(step.key.fixture))
+    return Script(Trajectory(12, 4, 6), ms + step.key.startup / 10, token_seed=len(step.key.fixture), watts=350.0)
 
 
 def write(store):
