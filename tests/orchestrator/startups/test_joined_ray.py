@@ -81,7 +81,7 @@ def test_a_startup_on_a_joined_ray(plan: CampaignPlan, tmp_path: Path) -> None:
             assert handle.uuids == (GPU,)
             record = handle.start()
             if os.geteuid() == 0:  # anyone else is refused, since the server would inherit Ray's nice 15
-                assert os.getpriority(os.PRIO_PROCESS, record.processes[0].pid) == 0
+                assert os.getpriority(os.PRIO_PROCESS, record.processes[0].pid) == os.getpriority(os.PRIO_PROCESS, 0)
             assert "OMP_NUM_THREADS" not in record.environment
             assert [r.admissible for r in handle.run(blocks(plan, 0)[0].steps[:2], 6, 1)] == [True, True]
         assert handle.stop().status is StartupStatus.COMPLETE
