@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # One process more than cores, since some tests wait; tests/conftest.py says what stays together and what comes first.
 PARALLEL := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+# The tests start hundreds of interpreters: each would compile every module anew where compiled ones are not kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test lint types acceptance clean
 

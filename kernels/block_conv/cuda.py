@@ -5,13 +5,12 @@ from __future__ import annotations
 from ctypes import c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING
 
+from kernels.beside import PIECE, TYPES, build, piecewise, schedule, type_of
 from kernels.block_conv.problem import Problem
 from kernels.native.device import stream_of
 from kernels.native.library import call, native
-from kernels.native.machine import HOPPER, cuda_arch
-from kernels.native.specification import BuildSpec
-from kernels.norm.cuda import PIECE, TYPES, piecewise
-from kernels.registry import Bitwise, Refusal, Schedule, first_refusal, refuse_unless
+from kernels.native.machine import cuda_arch
+from kernels.registry import Refusal, first_refusal, refuse_unless
 
 if TYPE_CHECKING:
     import torch
@@ -35,27 +34,11 @@ def run(x: torch.Tensor, dynamic: torch.Tensor, base: torch.Tensor) -> torch.Ten
     x, base = piecewise(x), piecewise(base)
     y = x.new_empty(x.shape)
     pointers = (x.data_ptr(), dynamic.data_ptr(), base.data_ptr(), y.data_ptr())
-    numbers = (*x.shape[-2:], *dynamic.shape[-2:], TYPES[str(x.dtype).removeprefix("torch.")])
+    numbers = (*x.shape[-2:], *dynamic.shape[-2:], type_of(x))
     entry = native(BUILD, cuda_arch(x.device.index)).entry("run", ENTRY)
     call(entry, *pointers, dynamic.stride(-3), dynamic.stride(-2), *numbers, stream_of(x))
     return y
 
 
-BUILD = BuildSpec(
-    operator="block_conv",
-    schedule="pieces",
-    revision=1,
-    language="cuda",
-    sources=("block_conv/pieces.cu",),
-    headers=("include/abi.h", "include/rms.cuh", "include/sm90.cuh"),
-)
-SCHEDULE = Schedule(
-    name="pieces",
-    revision=1,
-    contract=Bitwise(parent="separate"),
-    guard=guard,
-    run=run,
-    machine=HOPPER,
-    build=BUILD,
-    summary="Hopper, one launch, four channels of a row a thread, beside the kernel before it",
-)
+BUILD = build("block_conv", "pieces")
+SCHEDULE = schedule(BUILD, guard, run, "four channels of a row a thread")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from ctypes import c_float, c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING
 
+from kernels.beside import PIECE, TYPES, build, piecewise, schedule, type_of
 from kernels.gated_norm.problem import Problem
 from kernels.native.device import stream_of
 from kernels.native.library import call, native
-from kernels.native.machine import HOPPER, cuda_arch
-from kernels.native.specification import BuildSpec
-from kernels.norm.cuda import PIECE, TYPES, piecewise
-from kernels.registry import Bitwise, Refusal, Schedule, first_refusal, refuse_unless
+from kernels.native.machine import cuda_arch
+from kernels.registry import Refusal, first_refusal, refuse_unless
 
 if TYPE_CHECKING:
     import torch
@@ -37,27 +36,11 @@ def run(x: torch.Tensor, gate: torch.Tensor, scale: torch.Tensor, eps: float) ->
     x, gate = piecewise(x), piecewise(gate)
     y = x.new_empty(gate.shape)
     pointers = (x.data_ptr(), gate.data_ptr(), scale.data_ptr(), y.data_ptr(), gate.stride(0))
-    numbers = (x.shape[0], x.shape[1], TYPES[str(x.dtype).removeprefix("torch.")], eps)
+    numbers = (x.shape[0], x.shape[1], type_of(x), eps)
     entry = native(BUILD, cuda_arch(x.device.index)).entry("run", ENTRY)
     call(entry, *pointers, *numbers, stream_of(x))
     return y
 
 
-BUILD = BuildSpec(
-    operator="gated_norm",
-    schedule="heads",
-    revision=1,
-    language="cuda",
-    sources=("gated_norm/heads.cu",),
-    headers=("include/abi.h", "include/rms.cuh", "include/sm90.cuh"),
-)
-SCHEDULE = Schedule(
-    name="heads",
-    revision=1,
-    contract=Bitwise(parent="separate"),
-    guard=guard,
-    run=run,
-    machine=HOPPER,
-    build=BUILD,
-    summary="Hopper, one launch, a warp per head, beside the kernel before it",
-)
+BUILD = build("gated_norm", "heads")
+SCHEDULE = schedule(BUILD, guard, run, "a warp per head")

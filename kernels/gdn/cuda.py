@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TYPES = {"float16": 0, "bfloat16": 1, "float32": 2}
 HEAD_DIM, CONV_WIDTH, MAX_ROWS = 128, 4, 8
-HEADERS = ("include/abi.h", "include/gdn.cuh", "include/sm90.cuh")
+HEADERS = ("include/abi.h", "include/gdn.cuh", "include/gdn_entry.cuh", "include/sm90.cuh")
 ENTRY = (*(c_void_p,) * 12, POINTER(c_int64), POINTER(c_int), *(c_int,) * 4, c_void_p)
 
 

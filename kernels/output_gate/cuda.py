@@ -5,13 +5,12 @@ from __future__ import annotations
 from ctypes import c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING
 
+from kernels.beside import PIECE, TYPES, build, piecewise, schedule, type_of
 from kernels.native.device import stream_of
 from kernels.native.library import call, native
-from kernels.native.machine import HOPPER, cuda_arch
-from kernels.native.specification import BuildSpec
-from kernels.norm.cuda import PIECE, TYPES, piecewise
+from kernels.native.machine import cuda_arch
 from kernels.output_gate.problem import Problem
-from kernels.registry import Bitwise, Refusal, Schedule, first_refusal, refuse_unless
+from kernels.registry import Refusal, first_refusal, refuse_unless
 
 if TYPE_CHECKING:
     import torch
@@ -39,27 +38,11 @@ def run(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     rows, heads, dim = x.shape
     y = x.new_empty(rows, heads * dim)
     pointers = (x.data_ptr(), gate.data_ptr(), y.data_ptr())
-    numbers = (rows, heads, dim, TYPES[str(x.dtype).removeprefix("torch.")])
+    numbers = (rows, heads, dim, type_of(x))
     entry = native(BUILD, cuda_arch(x.device.index)).entry("run", ENTRY)
     call(entry, *pointers, gate.stride(0), gate.stride(1), *numbers, stream_of(x))
     return y
 
 
-BUILD = BuildSpec(
-    operator="output_gate",
-    schedule="pieces",
-    revision=1,
-    language="cuda",
-    sources=("output_gate/pieces.cu",),
-    headers=("include/abi.h", "include/rms.cuh", "include/sm90.cuh"),
-)
-SCHEDULE = Schedule(
-    name="pieces",
-    revision=1,
-    contract=Bitwise(parent="separate"),
-    guard=guard,
-    run=run,
-    machine=HOPPER,
-    build=BUILD,
-    summary="Hopper, one launch, four values a thread, beside the kernel before it",
-)
+BUILD = build("output_gate", "pieces")
+SCHEDULE = schedule(BUILD, guard, run, "four values a thread")

@@ -8,12 +8,11 @@ from __future__ import annotations
 from ctypes import c_float, c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING
 
+from kernels.beside import PIECE, TYPES, build, piecewise, schedule, type_of
 from kernels.native.device import stream_of
 from kernels.native.library import call, native
-from kernels.native.machine import HOPPER, cuda_arch
-from kernels.native.specification import BuildSpec
-from kernels.norm.cuda import PIECE, TYPES, piecewise
-from kernels.registry import Bitwise, Refusal, Schedule, first_refusal, refuse_unless
+from kernels.native.machine import cuda_arch
+from kernels.registry import Refusal, first_refusal, refuse_unless
 from kernels.rotary import storing
 from kernels.rotary.problem import Heads, Problem, Store, Table
 
@@ -53,28 +52,12 @@ def run(
     operands = (qkv, heads.q_scale, heads.k_scale, *table, q, *to)
     pointers = (0 if tensor is None else tensor.data_ptr() for tensor in operands)
     shape = (rows, heads.q_heads, heads.kv_heads, heads.dim, table[0].shape[-1], int(heads.gated))
-    numbers = (*shape, cache, TYPES[str(qkv.dtype).removeprefix("torch.")], heads.eps)
+    numbers = (*shape, cache, type_of(qkv), heads.eps)
     entry = native(BUILD, cuda_arch(qkv.device.index)).entry("run", ENTRY)
     call(entry, *pointers, qkv.stride(0), *numbers, stream_of(qkv))
     v = None if store else qkv[:, q_width + kv_width :].unflatten(-1, (heads.kv_heads, heads.dim))
     return q, k, v
 
 
-BUILD = BuildSpec(
-    operator="rotary",
-    schedule="heads",
-    revision=1,
-    language="cuda",
-    sources=("rotary/heads.cu",),
-    headers=("include/abi.h", "include/rms.cuh", "include/sm90.cuh"),
-)
-SCHEDULE = Schedule(
-    name="heads",
-    revision=1,
-    contract=Bitwise(parent="separate"),
-    guard=guard,
-    run=run,
-    machine=HOPPER,
-    build=BUILD,
-    summary="Hopper, one launch, a warp per head, beside the kernel before it",
-)
+BUILD = build("rotary", "heads")
+SCHEDULE = schedule(BUILD, guard, run, "a warp per head")

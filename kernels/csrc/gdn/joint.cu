@@ -216,22 +216,18 @@ template <typename A, typename W> constexpr auto kKernel = verify<A, W, 4, 4, 1,
 template <typename A>
 auto kernel_for(int weight_type) { return weight_type == kFloat32 ? kKernel<A, float> : kKernel<A, A>; }
 
+// Activations in 16 bits, conv_weight of their type or FP32, at most 8 slots; qkv, its rows, conv_weight and window lie at multiples
+// of 16 bytes.
+cudaError_t launch_on(const Operands& o, void*, void* stream) {
+  auto kernel = o.type == kFloat16 ? kernel_for<__half>(o.weight_type) : kernel_for<__nv_bfloat16>(o.weight_type);
+  return launch(kernel, dim3(kD / kTileColumns, o.value_heads), kBlockWarps * 32, 0, stream, o);
 }
-using namespace ENTRY(code);
+
+}
 
 EXPORT int ENTRY(revision)() { return 1; }
 
 // Bytes of workspace; it must be zero before its first use, and one stream at a time may use it.
 EXPORT int64_t ENTRY(workspace_bytes)(int key_heads, int) { return static_cast<int64_t>(key_heads) * 4; }
 
-// Strides count elements between rows; types: 0 FP16, 1 BF16, 2 FP32, in the order activations (not FP32), conv_weight (that of
-// the activations or FP32), a_log, dt_bias; at most 8 slots. qkv, its rows, conv_weight and window lie at multiples of 16 bytes.
-EXPORT int ENTRY(run)(const void* qkv, const void* a, const void* b, const void* conv_weight, const void* a_log, const void* dt_bias, void* window,
-                      void* pool, const void* slot_table, const void* selector, void* out, void* workspace, const int64_t* strides,
-                      const int* types, int rows, int key_heads, int value_heads, int slots, void* stream) {
-  Operands o{qkv, a, b, conv_weight, a_log, dt_bias, window, out, static_cast<float*>(pool), static_cast<unsigned int*>(workspace),
-             static_cast<const int*>(slot_table), static_cast<const int*>(selector), rows, key_heads, value_heads, slots,
-             strides[0], strides[1], strides[2], types[0], types[1], types[2], types[3]};
-  auto kernel = types[0] == kFloat16 ? kernel_for<__half>(types[1]) : kernel_for<__nv_bfloat16>(types[1]);
-  return launch(kernel, dim3(kD / kTileColumns, value_heads), kBlockWarps * 32, 0, stream, o);
-}
+#include "gdn_entry.cuh"

@@ -236,28 +236,23 @@ __global__ void __launch_bounds__(kThreads) verify(const __grid_constant__ Opera
 template <typename A>
 auto kernel_for(int weight_type) { return weight_type == kFloat32 ? verify<A, float> : verify<A, A>; }
 
-}
-using namespace ENTRY(code);
-
-EXPORT int ENTRY(revision)() { return 1; }
-
-// Bytes of workspace; it must be zero before its first use, and one stream at a time may use it.
-EXPORT int64_t ENTRY(workspace_bytes)(int key_heads, int) { return static_cast<int64_t>(key_heads) * 4; }
-
-// Strides count elements between rows; types: 0 FP16, 1 BF16, 2 FP32, in the order activations (not FP32), conv_weight (that of
-// the activations or FP32), a_log, dt_bias; at most 32 slots.
-EXPORT int ENTRY(run)(const void* qkv, const void* a, const void* b, const void* conv_weight, const void* a_log, const void* dt_bias, void* window,
-                      void* pool, const void* slot_table, const void* selector, void* out, void* workspace, const int64_t* strides,
-                      const int* types, int rows, int key_heads, int value_heads, int slots, void* stream) {
-  Operands o{qkv, a, b, conv_weight, a_log, dt_bias, window, out, static_cast<float*>(pool), static_cast<unsigned int*>(workspace),
-             static_cast<const int*>(slot_table), static_cast<const int*>(selector), rows, key_heads, value_heads, slots,
-             strides[0], strides[1], strides[2], types[0], types[1], types[2], types[3]};
-  auto kernel = types[0] == kFloat16 ? kernel_for<__half>(types[1]) : kernel_for<__nv_bfloat16>(types[1]);
+// Activations in 16 bits, conv_weight of their type or FP32, at most 32 slots.
+cudaError_t launch_on(const Operands& o, void*, void* stream) {
+  auto kernel = o.type == kFloat16 ? kernel_for<__half>(o.weight_type) : kernel_for<__nv_bfloat16>(o.weight_type);
 #ifdef GDN_ALONE
   constexpr int kSizeBytes = 118784;
 #else
   constexpr int kSizeBytes = sizeof(Shared<__half>);  // as large for BF16
 #endif
   static_assert(kSizeBytes >= sizeof(Shared<__half>), "the block fits");
-  return launch(kernel, dim3(kD / kTile, key_heads), kThreads, kSizeBytes, stream, o);
+  return launch(kernel, dim3(kD / kTile, o.key_heads), kThreads, kSizeBytes, stream, o);
 }
+
+}
+
+EXPORT int ENTRY(revision)() { return 1; }
+
+// Bytes of workspace; it must be zero before its first use, and one stream at a time may use it.
+EXPORT int64_t ENTRY(workspace_bytes)(int key_heads, int) { return static_cast<int64_t>(key_heads) * 4; }
+
+#include "gdn_entry.cuh"

@@ -174,23 +174,9 @@ __global__ void __launch_bounds__(kWarps * 32) recur(const __grid_constant__ Ope
   }
 }
 
-}
-using namespace ENTRY(code);
-
-EXPORT int ENTRY(revision)() { return 1; }
-
-// Bytes of workspace; nothing is kept in it between runs.
-EXPORT int64_t ENTRY(workspace_bytes)(int key_heads, int value_heads) { return static_cast<int64_t>(kRows) * (2 * key_heads + value_heads) * kD * 4; }
-
-// Strides count elements between rows; types: 0 FP16, 1 BF16, 2 FP32, in the order activations, conv_weight, a_log, dt_bias.
-EXPORT int ENTRY(run)(const void* qkv, const void* a, const void* b, const void* conv_weight, const void* a_log, const void* dt_bias, void* window,
-                      void* pool, const void* slot_table, const void* selector, void* out, void* workspace, const int64_t* strides,
-                      const int* types, int rows, int key_heads, int value_heads, int slots, void* stream) {
-  Operands o{qkv, a, b, conv_weight, a_log, dt_bias, window, out, static_cast<float*>(pool), nullptr,
-             static_cast<const int*>(slot_table), static_cast<const int*>(selector), rows, key_heads, value_heads, slots,
-             strides[0], strides[1], strides[2], types[0], types[1], types[2], types[3]};
+cudaError_t launch_on(const Operands& o, void* workspace, void* stream) {
   float* unit = static_cast<float*>(workspace);
-  const cudaError_t error = launch(convolve, dim3(2 * key_heads + value_heads), kD, 0, stream, o, unit);
+  const cudaError_t error = launch(convolve, dim3(2 * o.key_heads + o.value_heads), kD, 0, stream, o, unit);
   if (error != cudaSuccess) return error;
 #if GDN_TILE == 2
   constexpr auto kernel = recur<1, 2, 1, 1>;
@@ -201,5 +187,14 @@ EXPORT int ENTRY(run)(const void* qkv, const void* a, const void* b, const void*
 #else
   constexpr auto kernel = recur<4, 8, 1, 4>;
 #endif
-  return launch(kernel, dim3(kD / GDN_TILE, value_heads), GDN_TILE == 32 ? 128 : 32, 0, stream, o, static_cast<const float*>(unit));
+  return launch(kernel, dim3(kD / GDN_TILE, o.value_heads), GDN_TILE == 32 ? 128 : 32, 0, stream, o, static_cast<const float*>(unit));
 }
+
+}
+
+EXPORT int ENTRY(revision)() { return 1; }
+
+// Bytes of workspace; nothing is kept in it between runs.
+EXPORT int64_t ENTRY(workspace_bytes)(int key_heads, int value_heads) { return static_cast<int64_t>(gdn::kRows) * (2 * key_heads + value_heads) * gdn::kD * 4; }
+
+#include "gdn_entry.cuh"
