@@ -87,17 +87,18 @@ class Writer:
         self._speller = logprobs.TokenSpeller(card.spelling, order.tokens_as_ids)
         self._pieces: list[Piece] = []
 
-    def opening(self) -> dict[str, Any] | None:
+    def opening(self, progress: Progress) -> dict[str, Any] | None:
         """A chunk before the first token, or None."""
         return None
 
-    def chunk(self, piece: Piece) -> dict[str, Any]:
+    def chunk(self, piece: Piece, progress: Progress) -> dict[str, Any]:
+        """What one step adds; `progress` holds that step already."""
         said = self._logprobs([piece.step])
         choice = {"index": 0, **self._channels(piece), "logprobs": said, "finish_reason": self._reason(piece)}
         if self._order.return_token_ids:
             choice["token_ids"] = list(piece.step.token_ids)
             choice |= self._first_ids(piece)
-        return {**self._head, "object": self.chunk_object, "choices": [choice]}
+        return {**self._head, "object": self.chunk_object, "choices": [choice], **self._usage_so_far(progress)}
 
     def closing(self, progress: Progress) -> dict[str, Any] | None:
         """The chunk behind the last choice: usage, and the rounds on request."""
@@ -115,6 +116,9 @@ class Writer:
             choice["token_ids"] = [token_id for step in progress.steps for token_id in step.token_ids]
         answer = {**self._head, "object": self.whole_object, "choices": [choice], **self._totals(progress)}
         return self._with_prompt_ids(answer) if self._order.return_token_ids else answer
+
+    def _usage_so_far(self, progress: Progress) -> dict[str, Any]:
+        return {"usage": progress.usage()} if self._order.usage_in_chunks else {}
 
     def _totals(self, progress: Progress) -> dict[str, Any]:
         details = {"metrics": progress.metrics()} if self._order.return_round_details else {}
@@ -186,9 +190,10 @@ class ChatWriter(Writer):
         entries = [entry for step in steps for entry in logprobs.chat_entries(step, self._speller)]
         return {"content": entries, "refusal": None}
 
-    def opening(self) -> dict[str, Any]:
+    def opening(self, progress: Progress) -> dict[str, Any]:
         choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-        answer = {**self._head, "object": self.chunk_object, "choices": [choice]}
+        usage = self._usage_so_far(progress)
+        answer = {**self._head, "object": self.chunk_object, "choices": [choice], **usage}
         return self._with_prompt_ids(answer) if self._order.return_token_ids else answer
 
     def _channels(self, piece: Piece) -> dict[str, Any]:

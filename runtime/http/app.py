@@ -161,10 +161,10 @@ _aside = asyncio.to_thread
 
 async def _stream(run: Run, writer: answers.Writer) -> AsyncIterator[bytes]:
     try:
-        if (opening := writer.opening()) is not None:
+        if (opening := writer.opening(run.progress)) is not None:
             yield answers.event(opening)
         async for piece in run.pieces():
-            yield answers.event(writer.chunk(piece))
+            yield answers.event(writer.chunk(piece, run.progress))
         if (closing := writer.closing(run.progress)) is not None:
             yield answers.event(closing)
     except EngineRefused as error:

@@ -50,7 +50,7 @@ GENERATION: Schema = {
     "stop_token_ids": IDS,
     "ignore_eos": BOOLEAN,
     "stream": BOOLEAN,
-    "stream_options": _object({"include_usage": BOOLEAN}),
+    "stream_options": _object({"include_usage": BOOLEAN, "continuous_usage_stats": BOOLEAN}),
     "min_tokens": {"type": "integer", "minimum": 0},
     "allowed_token_ids": {**IDS, "minItems": 1},
     "bad_words": STRINGS,

@@ -91,6 +91,7 @@ class Order:
     stops: Stops = NO_STOPS
     stream: bool = False
     include_usage: bool = False
+    usage_in_chunks: bool = False
     return_token_ids: bool = False
     return_round_details: bool = False
     tokens_as_ids: bool = False
@@ -199,7 +200,8 @@ def _order(body: fields.Body, card: ModelCard, prompt_ids: tuple[int, ...], limi
         generation=generation,
         stops=Stops(fields.texts(body, "stop", _MAX_STOPS), fields.boolean(body, "include_stop_str_in_output")),
         stream=stream,
-        include_usage=fields.boolean(options, "include_usage"),
+        include_usage=(usage := fields.boolean(options, "include_usage")),
+        usage_in_chunks=fields.boolean(options, "continuous_usage_stats") and usage,
         return_token_ids=fields.boolean(body, "return_token_ids"),
         return_round_details=fields.boolean(body, "return_round_details"),
         tokens_as_ids=fields.boolean(body, "return_tokens_as_token_ids"),
@@ -211,7 +213,6 @@ def _stream_options(body: fields.Body) -> dict[str, Any]:
     options = fields.mapping(body, "stream_options") or {}
     if options and not fields.boolean(body, "stream"):
         raise bad("stream_options is only allowed with stream=true", "stream_options")
-    fields.refuse_unless(options, "continuous_usage_stats", (False,))
     if unknown := sorted(options.keys() - _STREAM_OPTIONS):
         raise bad(f"stream_options has no {unknown[0]!r}; it has {', '.join(_STREAM_OPTIONS)}", "stream_options")
     return options

@@ -23,6 +23,7 @@ from torch import Tensor
 ROOT = Path(__file__).resolve().parents[3]
 CHECKPOINT = ROOT / "runtime/checkpoints/nano"
 ORACLE = ROOT / "tests/runtime/oracles/qwen3_5.py"
+PEERS = ROOT / "build/peers"
 READY_SECONDS = 120
 
 
@@ -142,6 +143,26 @@ def oracle_logits(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[in
         return load_file(work / "out.safetensors")[f"a.{len(prompt)}"][len(prompt) - 1 : -1]
 
     return ask
+
+
+@pytest.fixture(scope="session")
+def make_environment() -> Callable[..., Path]:
+    """`make_environment(name, *packages)`: the programs of build/peers/NAME, made first; skipped where it cannot be."""
+
+    def made(name: str, *packages: str) -> Path:
+        folder = PEERS / name
+        if (folder / "complete").exists():
+            return folder / "bin"
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        for package in packages:
+            pip = [folder / "bin/pip", "install", "-q", "--disable-pip-version-check", package]
+            done = subprocess.run(pip, capture_output=True, text=True)
+            if done.returncode:
+                pytest.skip(f"{package} cannot be installed here: {done.stderr.strip().splitlines()[-1]}")
+        (folder / "complete").touch()
+        return folder / "bin"
+
+    return made
 
 
 @pytest.fixture

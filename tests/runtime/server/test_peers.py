@@ -7,7 +7,7 @@ Each lives in an environment of its own under build/peers/NAME. AIPerf's and Gui
 import json
 import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +15,25 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 CHECKPOINT = ROOT / "runtime/checkpoints/nano"
-PEERS = ROOT / "build/peers"
 PACKAGES = {"aiperf": ["aiperf==0.13.0"], "guidellm": ["torch==2.13.0", "guidellm==0.8.1"]}
 SECONDS = 900
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(3600)]
 
 
-def peer(name: str) -> str:
+@pytest.fixture
+def peer(make_environment: Callable[..., Path]) -> Callable[[str], str]:
     """The peer's program; made first where that is possible."""
-    program = PEERS / name / "bin" / name
-    if not program.exists() and name in PACKAGES:
-        subprocess.run([sys.executable, "-m", "venv", PEERS / name], check=True)
-        for package in PACKAGES[name]:
-            made = subprocess.run([PEERS / name / "bin/pip", "install", "-q", package], capture_output=True, text=True)
-            if made.returncode:
-                pytest.skip(f"{package} cannot be installed here: {made.stderr.strip().splitlines()[-1]}")
-    if not program.exists():
-        pytest.skip(f"{program} is missing; install {name} into {PEERS / name}")
-    return str(program)
+
+    def found(name: str) -> str:
+        if name in PACKAGES:
+            return str(make_environment(name, *PACKAGES[name]) / name)
+        program = ROOT / "build/peers" / name / "bin" / name
+        if not program.exists():
+            pytest.skip(f"{program} is missing; install {name} into {program.parents[1]}")
+        return str(program)
+
+    return found
 
 
 def run(folder: Path, *command: str, offline: bool = True) -> None:
@@ -46,7 +46,7 @@ def base(server: Any) -> str:
     return f"http://127.0.0.1:{server.port}"
 
 
-def test_vllm_bench_serve(server: Any, tmp_path: Path) -> None:
+def test_vllm_bench_serve(server: Any, peer: Callable[[str], str], tmp_path: Path) -> None:
     """It also reads our speculation counters under vLLM's names."""
     arguments = ["--backend", "openai", "--base-url", base(server), "--endpoint", "/v1/completions", "--model", "nano"]
     arguments += ["--tokenizer", str(CHECKPOINT), "--dataset-name", "random", "--random-input-len", "32"]
@@ -58,7 +58,7 @@ def test_vllm_bench_serve(server: Any, tmp_path: Path) -> None:
     assert result["spec_decode_draft_tokens"] <= 7 * result["spec_decode_num_drafts"]
 
 
-def test_aiperf(server: Any, tmp_path: Path) -> None:
+def test_aiperf(server: Any, peer: Callable[[str], str], tmp_path: Path) -> None:
     arguments = ["-m", "nano", "--url", base(server), "--endpoint-type", "chat", "--streaming", "--isl", "32"]
     arguments += ["--tokenizer", str(CHECKPOINT), "--osl", "16", "--concurrency", "2", "--request-count", "6"]
     arguments += [
@@ -77,7 +77,7 @@ def test_aiperf(server: Any, tmp_path: Path) -> None:
     assert result["time_to_first_token"]["avg"] > 0
 
 
-def test_guidellm(server: Any, tmp_path: Path) -> None:
+def test_guidellm(server: Any, peer: Callable[[str], str], tmp_path: Path) -> None:
     arguments = ["--backend", f"kind=openai_http,target={base(server)},model=nano"]
     arguments += ["--profile", "kind=concurrent,streams=2", "--constraint", "kind=max_requests,count=6"]
     arguments += ["--tokenizer", f"kind=huggingface_auto,model={CHECKPOINT}"]

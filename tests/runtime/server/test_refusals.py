@@ -60,12 +60,6 @@ BAD_BODIES = {
     "messages-of-a-chat": (PLAIN, {"prompt": "a", "messages": HELLO}, 400, "/v1/chat/completions"),
     "prompt-of-a-completion": (CHAT, {"messages": HELLO, "prompt": "a"}, 400, "/v1/completions"),
     "effort": (CHAT, {"messages": HELLO, "reasoning_effort": "high"}, 400, "reasoning_effort"),
-    "usage-in-every-chunk": (
-        PLAIN,
-        {"prompt": "a", "stream": True, "stream_options": {"continuous_usage_stats": True}},
-        400,
-        "continuous_usage_stats",
-    ),
     "penalty": (PLAIN, {"prompt": "a", "frequency_penalty": 2.5}, 400, "frequency_penalty"),
     "no-repetition": (PLAIN, {"prompt": "a", "repetition_penalty": 0}, 400, "repetition_penalty must be above 0"),
     "bias-list": (PLAIN, {"prompt": "a", "logit_bias": [1]}, 400, "logit_bias must be an object"),

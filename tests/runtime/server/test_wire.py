@@ -55,6 +55,23 @@ def test_one_chunk_is_one_round(server: Any) -> None:
     assert contents[-1]["finish_reason"] in ("stop", "length")
 
 
+def test_usage_so_far_in_every_chunk_on_request(server: Any) -> None:
+    """As in vLLM; GuideLLM asks for it."""
+    for path, body in (
+        ("/v1/completions", {"prompt": QUESTION}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": QUESTION}]}),
+    ):
+        asked = {**body, "max_tokens": 20, "seed": 1, "return_token_ids": True}
+        stream = server.stream(path, **asked, stream_options={"include_usage": True, "continuous_usage_stats": True})
+        counted = 0
+        for chunk in stream.chunks[:-1]:
+            counted += len(chunk["choices"][0].get("token_ids", []))
+            assert chunk["usage"]["completion_tokens"] == counted
+        assert stream.last["usage"] == stream.chunks[-2]["usage"] and counted > 1
+        quiet = server.stream(path, **asked, stream_options={"include_usage": True})
+        assert all("usage" not in chunk for chunk in quiet.chunks[:-1]) and quiet.last["usage"] == stream.last["usage"]
+
+
 def test_round_details_add_up(server: Any) -> None:
     metrics = chat(server).last["metrics"]
     for entry in metrics["rounds"]:
