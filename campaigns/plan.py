@@ -171,7 +171,10 @@ class ServerPlan:
 
 @dataclass(frozen=True)
 class LeasePlan:
-    """Which devices, by exactly one of count, indices or UUIDs; always on one host."""
+    """Which devices a startup gets, by exactly one of count, indices or UUIDs; always on one host.
+
+    `parallel` startups may run at once, `per_host` of them on one host.
+    """
 
     count: int = 1
     indices: tuple[int, ...] = ()
@@ -181,6 +184,8 @@ class LeasePlan:
     inventory: str = "auto"  # auto | simulated:<name>
     ray_address: str = ""  # empty: start a private Ray
     ray_start_s: float = 240.0  # how long a private Ray may take on a slow host, per attempt
+    parallel: int = 1
+    per_host: int = 1
 
 
 @dataclass(frozen=True)

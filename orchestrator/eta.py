@@ -13,30 +13,35 @@ Clock = Callable[[], float]
 
 
 class Pace:
-    """Told of each pair when it is done. Seconds of `clock`."""
+    """Told when a startup begins and when each pair is done; startups may run side by side. Seconds of `clock`."""
 
     def __init__(self, clock: Clock = monotonic) -> None:
         self._clock = clock
-        self._last_s = clock()  # when the last pair ended, or the campaign began
-        self._startup: int | None = None
-        self._openings: list[float] = []  # from the pair before a startup to its first pair, without that pair itself
+        self._began_s = clock()
+        self._last_s: dict[int, float] = {}  # by startup: when its last pair ended, or it began
+        self._measuring: set[int] = set()  # startups that have a pair
+        self._openings: list[float] = []  # from a startup's beginning to its first pair, without that pair itself
         self._pairs: list[float] = []  # from one pair to the next, block warm-ups included
         self._asked_s = 0.0
+
+    def begin(self, startup: int) -> None:
+        self._last_s[startup] = self._clock()
 
     def pair(self, startup: int, asked_s: float) -> None:
         """A pair of this startup is done; its own requests took `asked_s`."""
         now_s = self._clock()
-        gap_s, self._last_s, self._asked_s = now_s - self._last_s, now_s, asked_s
-        if startup == self._startup:
+        gap_s = now_s - self._last_s.get(startup, self._began_s)
+        self._last_s[startup], self._asked_s = now_s, asked_s
+        if startup in self._measuring:
             self._pairs.append(gap_s)
         else:
-            self._startup = startup
+            self._measuring.add(startup)
             self._openings.append(max(0.0, gap_s - asked_s))
 
-    def remaining_s(self, pairs: int, startups: int) -> float:
-        """Of so many pairs, in the running startup and in `startups` that have not begun."""
+    def remaining_s(self, pairs: int, startups: int, at_once: int = 1) -> float:
+        """Of so many pairs, in running startups and in `startups` that have not begun, `at_once` side by side."""
         pair_s = _mean(self._pairs) if self._pairs else self._asked_s
-        return pairs * pair_s + startups * _mean(self._openings)
+        return (pairs * pair_s + startups * _mean(self._openings)) / at_once
 
 
 def _mean(values: list[float]) -> float:

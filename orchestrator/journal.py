@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,11 +56,14 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "campaign.jsonl"
         self._file = self.path.open("a", encoding="utf-8")
+        self._lock = threading.Lock()  # startups side by side write from threads of their own
 
     def write(self, event: str, **facts: Any) -> None:
         line = {"utc": time.time(), "event": event, **facts}
-        self._file.write(json.dumps(line, ensure_ascii=False, default=_plain) + "\n")
-        self._file.flush()
+        text = json.dumps(line, ensure_ascii=False, default=_plain) + "\n"
+        with self._lock:
+            self._file.write(text)
+            self._file.flush()
 
     def __enter__(self) -> Journal:
         return self

@@ -225,7 +225,7 @@ class Life:
         if not (self._arm_was_taken(control) and self._arm_was_taken(candidate)):
             pair = replace(pair, admissible=False, reasons=(*pair.reasons, Reason.ARM_NOT_DISTINCT))
         self._desk.store.pair(pair)
-        self._desk.view.pair(pair, self._desk.plan.startups)
+        self._desk.view.pair(pair, self._desk.plan.startups, self._desk.plan.lease.parallel)
         self._journal_pair(pair)
 
     def _arm_was_taken(self, request: Request) -> bool:

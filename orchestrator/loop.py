@@ -13,6 +13,7 @@ from pathlib import Path
 from campaigns.errors import ServerFailed
 from campaigns.plan import Block, CampaignPlan, blocks
 from campaigns.records import CampaignStatus
+from orchestrator.abreast import abreast
 from orchestrator.attempt import attempt
 from orchestrator.life import Desk
 from orchestrator.startups.cluster import Cluster, connect
@@ -30,15 +31,20 @@ def run(desk: Desk, folder: Path, stopping: Stopping) -> None:
     if wanted:  # else no device is needed
         ray = desk.plan.lease.ray_address
         desk.doing(f"joining Ray at {ray}" if ray else "starting Ray: some ten seconds, more on a busy host")
-        with connect(desk.plan.lease) as cluster, desk.view.shown():
-            for startup in wanted:
+        with connect(desk.plan.lease, stopping.halted) as cluster, desk.view.shown():
+
+            def one(startup: int) -> None:
                 own = replace(desk, stop_requested=partial(stopping.check, startup))
                 _startup(own, cluster, folder, startup, lost)
+
+            for _ in abreast(wanted, desk.plan.lease.parallel, one, stopping):
+                pass  # each startup once it and all before it are done
     _require_answers(desk)
 
 
 def _startup(desk: Desk, cluster: Cluster, folder: Path, startup: int, lost: frozenset[str]) -> None:
     """All that is missing of one startup, in as many attempts as the plan allows."""
+    desk.view.begin(startup)
     tries = desk.plan.server.retries + 1
     for trial in range(tries):
         recorded = desk.store.recorded(desk.campaign.campaign_id)

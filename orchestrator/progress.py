@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -43,7 +44,9 @@ class View:
         self.total, self._recorded = total, set(recorded)
         self._rounds = 0
         self._pace = Pace()
-        self._asked_s = 0.0  # by the newest requests
+        self._begun: set[int] = set()
+        self._asked_s: dict[int, float] = {}  # by startup: by its newest requests
+        self._lock = threading.Lock()  # startups side by side tell from threads of their own
         self._bar: Progress | None = None
         self._task = TaskID(0)
 
@@ -73,14 +76,27 @@ class View:
         else:
             self.say(what)
 
-    def requests(self, requests: list[Request]) -> None:
-        self._rounds += sum(len(request.rounds) for request in requests)
-        self._asked_s = sum(request.end_ns - request.sched_ns for request in requests) * 1e-9
+    def begin(self, startup: int) -> None:
+        with self._lock:
+            self._begun.add(startup)
+            self._pace.begin(startup)
 
-    def pair(self, pair: Pair, startups: int) -> None:
+    def requests(self, requests: list[Request]) -> None:
+        with self._lock:
+            self._rounds += sum(len(request.rounds) for request in requests)
+            for startup in {request.startup for request in requests}:
+                took_ns = (r.end_ns - r.sched_ns for r in requests if r.startup == startup)
+                self._asked_s[startup] = sum(took_ns) * 1e-9
+
+    def pair(self, pair: Pair, startups: int, at_once: int = 1) -> None:
+        with self._lock:
+            self._pair(pair, startups, at_once)
+
+    def _pair(self, pair: Pair, startups: int, at_once: int) -> None:
         self._recorded.add(pair.key)
-        self._pace.pair(pair.key.startup, self._asked_s)
-        left = in_words(self._pace.remaining_s(self.total - self.done, self._untouched(pair.key.startup, startups)))
+        self._pace.pair(pair.key.startup, self._asked_s.get(pair.key.startup, 0.0))
+        open_pairs, untouched = self.total - self.done, self._untouched(startups)
+        left = in_words(self._pace.remaining_s(open_pairs, untouched, max(1, min(at_once, self._open(startups)))))
         where = f"startup {pair.key.startup + 1}/{startups}  {pair.key.fixture} #{pair.key.repeat + 1}"
         if self._bar is not None:
             what = f"{where}  {self._rounds} rounds"
@@ -89,7 +105,11 @@ class View:
         verdict = f"E{int(pair.exactness)}" + ("" if pair.admissible else f" excluded: {', '.join(pair.reasons)}")
         self.say(f"{where}  {verdict}  pair {self.done}/{self.total}, {self._rounds} rounds, {left}")
 
-    def _untouched(self, running: int, startups: int) -> int:
-        """Startups behind the running one that still want pairs; every startup has as many."""
+    def _untouched(self, startups: int) -> int:
+        """Startups that have not begun and want pairs."""
+        return self._open(startups, self._begun)
+
+    def _open(self, startups: int, without: Container[int] = ()) -> int:
+        """Startups that still want pairs; every startup has as many."""
         recorded = Counter(key.startup for key in self._recorded)
-        return sum(recorded[startup] < self.total // startups for startup in range(running + 1, startups))
+        return sum(recorded[s] < self.total // startups for s in range(startups) if s not in without)

@@ -1,12 +1,13 @@
 """How a running campaign is told to end: by a person through a file, by a failure beside it, by the keyboard.
 
-Every life asks after each pair (`Stopping.check`); a handle that waits asks every second (`require_going_on`). Knows
-files and numbers of startups, nothing of what runs.
+Every life asks after each pair (`Stopping.check`); whoever waits for a startup looks at `halted`. Knows files and
+numbers of startups, nothing of what runs.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import threading
 from pathlib import Path
 
@@ -33,11 +34,16 @@ class Stopping:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.halted = threading.Event()
         self._lock = threading.Lock()
         self._reasons: dict[str, str] = {}
         self._last: float = math.inf
         for request in (_STOP, _STOP_AFTER_BLOCK):
             (folder / request).unlink(missing_ok=True)  # one that an earlier life did not live to see
+
+    def halt(self) -> None:
+        """Every startup ends now, in order: its servers are stopped and its devices given back."""
+        self.halted.set()
 
     def none_after(self, startup: int) -> None:
         """Startups behind this one end with their current block, and begin none."""
@@ -62,6 +68,13 @@ class Stopping:
             return self._reasons.get(name)
 
 
+def leave(request: Path, reason: str) -> None:
+    """The file is there with its reason in it, or not there."""
+    written = request.with_name(f".{request.name}.{os.getpid()}")
+    written.write_text(reason)
+    written.replace(request)
+
+
 def request_stop(store_path: Path, campaign_id: str, reason: str, *, after_block: bool = False) -> str:
     """Ask the running driver to end after its current pair, or block: an authorised stop, not a failure."""
     with Reader.open(store_path) as reader:
@@ -72,7 +85,7 @@ def request_stop(store_path: Path, campaign_id: str, reason: str, *, after_block
         raise UsageError(f"campaign {name} is {status}, not running: there is nothing to stop")
     request = outputs_folder(store_path, name) / (_STOP_AFTER_BLOCK if after_block else _STOP)
     try:
-        request.write_text(reason)
+        leave(request, reason)
     except OSError as error:
         raise StoreUnwritable(f"{request} cannot be written ({error.strerror}): ask the campaign's owner") from error
     if after_block:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ def outlook(prepared: Prepared) -> str:
     num_requests = 2 * num_pairs + num_warmups
     overhead_s = plan.startups * (speed.startup_s + plan.calibrate_s)
     total_s = num_requests * speed.request_s + overhead_s
+    at_once = min(plan.lease.parallel, plan.startups)
+    in_turn = math.ceil(plan.startups / at_once) / plan.startups  # of the time that one at a time takes
     return (
         f"{plan.name}: {plan.candidate.name} against {plan.control.name}\n"
         f"{''.join(_arms(prepared))}"
@@ -27,9 +30,16 @@ def outlook(prepared: Prepared) -> str:
         f"  fixtures   {len(plan.fixtures)}, {len(every)} blocks\n"
         f"  pairs      {num_pairs}\n"
         f"  requests   {2 * num_pairs} measured, {num_warmups} warm-ups\n"
-        f"  time       about {total_s / 60:.1f} min: {speed.request_s:.2f} s a request, "
-        f"{speed.startup_s + plan.calibrate_s:.0f} s a startup ({speed.source})\n"
+        f"  time       about {total_s * in_turn / 60:.1f} min{_side_by_side(at_once, total_s)}: "
+        f"{speed.request_s:.2f} s a request, {speed.startup_s + plan.calibrate_s:.0f} s a startup ({speed.source})\n"
     )
+
+
+def _side_by_side(at_once: int, total_s: float) -> str:
+    """A host that has no place for all of them makes it longer, up to the time of one after the other."""
+    if at_once == 1:
+        return ""
+    return f" with {at_once} startups at once ({total_s / 60:.1f} min one at a time)"
 
 
 def _arms(prepared: Prepared) -> Iterator[str]:

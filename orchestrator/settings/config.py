@@ -132,6 +132,8 @@ class LeaseConfig:
     inventory: str = "auto"
     ray_address: str = ""
     ray_start_s: float = 240.0
+    parallel: int = 1
+    per_host: int = 1
 
 
 @dataclass
@@ -216,6 +218,10 @@ def build_plan(config: Config, prompts: Prompts) -> CampaignPlan:
         calibrate_s=s.calibrate_s,
     )
     _check_arms(plan)
+    if plan.lease.parallel > 1 and plan.server.adapter == "attach":
+        raise UsageError(
+            f"lease.parallel={plan.lease.parallel}: an attached server is one, and startups side by side would share it"
+        )
     return plan
 
 
@@ -289,8 +295,23 @@ def _lease(lease: LeaseConfig) -> LeasePlan:
     named = len(lease.indices) or len(lease.uuids)
     if named and lease.count not in (1, named):
         raise UsageError(f"lease.count={lease.count} contradicts {named} named devices: drop one of the two")
+    _check_parallel(lease, bool(named))
     values = {**vars(lease), "indices": tuple(lease.indices), "uuids": tuple(lease.uuids)}
     return LeasePlan(**{**values, "count": at_least("lease.count", named or lease.count, 1)})
+
+
+def _check_parallel(lease: LeaseConfig, named: bool) -> None:
+    if lease.parallel > 1 and named:
+        raise UsageError(
+            f"lease.parallel={lease.parallel}, and the devices of one startup are named: ask for them by lease.count, "
+            "so that every startup gets its own"
+        )
+    if lease.parallel > lease.per_host and not lease.ray_address:
+        raise UsageError(
+            f"lease.parallel={lease.parallel}, and one host takes lease.per_host={lease.per_host} startup at a time: "
+            f"join a cluster (lease.ray_address), or set lease.per_host={lease.parallel} and find out what neighbours "
+            "do to each other (campaign probe neighbours)"
+        )
 
 
 def _check_arms(plan: CampaignPlan) -> None:

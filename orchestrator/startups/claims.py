@@ -1,18 +1,21 @@
-"""Who holds a campaign's claim: its driver on this host, a small actor on the host where a joined Ray placed it.
+"""What a campaign's startups run on: claims, each of the devices of one startup, kept from the first to the last.
 
-Both last from the campaign's first startup to its last. The actor's place is the campaign's, too, so that all its
-startups run there. It ends with the driver, as everything does that a driver has in Ray, and so does the claim.
+A campaign has as many as it runs startups at once, and each startup takes a free one. A claim is held by the driver on
+this host, by a small actor on the host where a joined Ray placed it; the actor's place is the campaign's, too. It ends
+with the driver, as everything does that a driver has in Ray, and so does the claim.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from campaigns.errors import CampaignError, WorldError
+from campaigns.errors import CampaignError, LeaseTimeout, NoDevice, WorldError
 from campaigns.plan import CampaignPlan, LeasePlan
 from orchestrator.hosts.claim import Claim, claim
 from orchestrator.hosts.inventory import open_inventory
@@ -23,6 +26,8 @@ from orchestrator.startups.cluster import Cluster, Placement, place
 from orchestrator.startups.stand import starts_servers
 
 _ANSWER_S = 60.0  # beyond what a call may take by itself
+_LOOK_S = 1.0  # between two looks at what else may have ended
+_TRY_S = 10.0  # between two tries to get one more claim, where the campaign has some
 
 
 class ClaimActor:
@@ -42,9 +47,10 @@ class ClaimActor:
 
 @dataclass(frozen=True)
 class RemoteClaim:
-    placement: Placement  # shared by all startups of the campaign
+    placement: Placement  # shared by all startups that use the claim
     actor: Any
-    uuids: tuple[str, ...]
+    node_id: str
+    uuids: tuple[str, ...] = ()
 
     def stands(self) -> bool:
         """False where the actor or its host is gone, and the claim with it."""
@@ -62,55 +68,145 @@ class RemoteClaim:
                 step()
 
 
-def claimed(
-    cluster: Cluster, plan: CampaignPlan, campaign_id: str, deadline: float, on_wait: Callable[[str], None]
-) -> Claim | RemoteClaim:
-    """The devices of this campaign: claimed at its first startup, the same ones from then on while the claim stands."""
-    held = cluster.claims.get(plan.lease)
-    if isinstance(held, RemoteClaim) and not held.stands():
-        held.release()
-        held = None
-    if held is None:
-        campaign, idle = f"campaign {campaign_id}", starts_servers(plan)
-        if cluster.private:
-            held = _take(plan.lease, campaign, deadline, idle, on_wait)
-        else:
-            held = _remote(cluster, plan.lease, campaign, deadline, idle)
-        cluster.claims[plan.lease] = held
-    return held
+Held = Claim | RemoteClaim
 
 
-def _take(
-    plan: LeasePlan, campaign: str, deadline: float, idle: bool, on_wait: Callable[[str], None] = lambda why: None
-) -> Claim:
+class Claims:
+    """Of one campaign in one cluster: at most `lease.parallel`, at most `lease.per_host` of them on one host.
+
+    Used by startups in threads of their own.
+    """
+
+    def __init__(self, cluster: Cluster, plan: CampaignPlan, campaign_id: str) -> None:
+        self.cluster, self.plan, self._campaign = cluster, plan.lease, f"campaign {campaign_id}"
+        self._idle = starts_servers(plan)
+        self._free: list[Held] = []
+        self._used: list[Held] = []
+        self._placed: Counter[str] = Counter()  # claims by the node that has them, those too that are just being made
+        self._changed = threading.Condition()
+        self._placing = threading.Lock()
+
+    def take(self, deadline: float, on_wait: Callable[[str], None]) -> Held:
+        """A claim that stands: one that an earlier startup has left, or one more. LeaseTimeout, NoDevice: the campaign
+        has none and gets none. Where it has some, another startup's is waited for.
+        """
+        told = False
+        while True:
+            if (found := self._left()) is not None:
+                return found
+            try:
+                return self._use(self._one_more(time.monotonic() if self._others() else deadline, on_wait))
+            except (LeaseTimeout, NoDevice) as error:
+                if not self._others():
+                    raise
+                if not told:
+                    on_wait(f"not all of lease.parallel={self.plan.parallel} startups have a place yet: {error}")
+                told = True
+            self._await_another()
+
+    def give_back(self, held: Held) -> None:
+        with self._changed:
+            self._used.remove(held)
+            self._free.append(held)
+            self._changed.notify()
+
+    def release(self) -> None:
+        for held in (*self._free, *self._used):
+            held.release()
+
+    def _left(self) -> Held | None:
+        """A claim of an earlier startup; one whose host is gone is given up."""
+        while True:
+            with self._changed:
+                if not self._free:
+                    return None
+                held = self._free.pop(0)
+            if not isinstance(held, RemoteClaim) or held.stands():
+                return self._use(held)
+            self._placed[held.node_id] -= 1
+            held.release()
+
+    def _others(self) -> bool:
+        """Whether another startup has a claim that may be waited for."""
+        return bool(self._used or self._free or self._placed.total())
+
+    def _use(self, held: Held) -> Held:
+        with self._changed:
+            self._used.append(held)
+        return held
+
+    def _await_another(self) -> None:
+        until = time.monotonic() + _TRY_S
+        with self._changed:
+            while not self._free and self._used and time.monotonic() < until:
+                self._changed.wait(_LOOK_S)
+                self.cluster.require_alive()
+
+    def _one_more(self, deadline: float, on_wait: Callable[[str], None]) -> Held:
+        if not self.cluster.private:
+            return self._remote(deadline)
+        told = False
+        while True:
+            self.cluster.require_alive()
+            try:
+                return _take(self.plan, self._campaign, min(deadline, time.monotonic() + _LOOK_S), self._idle)
+            except LeaseTimeout as error:
+                if time.monotonic() >= deadline:
+                    raise
+                if not told:
+                    on_wait(str(error))
+                told = True
+
+    def _remote(self, deadline: float) -> RemoteClaim:
+        """On the host that Ray chooses among those that have room for one more of ours."""
+        import ray
+
+        placement, node_id = self._place(deadline)
+        options = {"num_cpus": 0, "scheduling_strategy": placement.strategy, "max_restarts": 0}
+        held = RemoteClaim(placement, ray.remote(ClaimActor).options(**options).remote(), node_id)
+        wait_s = max(0.0, deadline - time.monotonic())
+        try:
+            answer = held.actor.take.remote(self.plan, self._campaign, wait_s, self._idle)
+            return replace(held, uuids=_ask(answer, wait_s + _ANSWER_S, self.cluster))
+        except BaseException:
+            self._placed[node_id] -= 1
+            held.release()
+            raise
+
+    def _place(self, deadline: float) -> tuple[Placement, str]:
+        """One after the other: where the next may go depends on where the last one went."""
+        with self._placing:
+            full = [node for node, claims in self._placed.items() if claims >= self.plan.per_host]
+            placement = replace(place(self.cluster, self.plan, (), deadline, full), shared=True)
+            self._placed[placement.node_id] += 1
+            return placement, placement.node_id
+
+
+def claims_of(cluster: Cluster, plan: CampaignPlan, campaign_id: str) -> Claims:
+    """The campaign's claims: made at its first startup, kept until the cluster is left."""
+    found: Claims = cluster.claims.setdefault(plan.lease, Claims(cluster, plan, campaign_id))
+    return found
+
+
+def _take(plan: LeasePlan, campaign: str, deadline: float, idle: bool) -> Claim:
     """On this host."""
     folder = LockFolder(plan.lock_dir)
     with open_inventory(plan.inventory) as inventory:
-        return claim(folder, inventory, plan, name_holder(campaign), deadline, idle=idle, on_wait=on_wait)
+        return claim(folder, inventory, plan, name_holder(campaign), deadline, idle=idle)
 
 
-def _remote(cluster: Cluster, plan: LeasePlan, campaign: str, deadline: float, idle: bool) -> RemoteClaim:
-    """On the host that Ray chooses."""
-    import ray
-
-    placement = replace(place(cluster, plan, (), deadline), shared=True)
-    options = {"num_cpus": 0, "scheduling_strategy": placement.strategy, "max_restarts": 0}
-    held = RemoteClaim(placement, ray.remote(ClaimActor).options(**options).remote(), ())
-    wait_s = max(0.0, deadline - time.monotonic())
-    try:
-        return replace(held, uuids=_ask(held.actor.take.remote(plan, campaign, wait_s, idle), wait_s + _ANSWER_S))
-    except BaseException:
-        held.release()
-        raise
-
-
-def _ask(answer: Any, timeout_s: float) -> Any:
+def _ask(answer: Any, timeout_s: float, cluster: Cluster | None = None) -> Any:
     """What the actor raises crosses as itself; an actor that is lost is a WorldError."""
     import ray
     from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
+    deadline = time.monotonic() + timeout_s
     try:
-        return ray.get(answer, timeout=timeout_s)
+        while cluster is not None and time.monotonic() < deadline - _LOOK_S:
+            with suppress(GetTimeoutError):
+                return ray.get(answer, timeout=_LOOK_S)
+            cluster.require_alive()
+        return ray.get(answer, timeout=max(0.0, deadline - time.monotonic()))
     except RayTaskError as error:
         raise error.cause if isinstance(error.cause, CampaignError) else error from None
     except (GetTimeoutError, RayError, ConnectionError) as error:

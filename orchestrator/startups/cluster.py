@@ -16,6 +16,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ from orchestrator.startups.head import device_resource, first_line, silence, sta
 _JOIN_S = 60.0
 _CONNECT_S = 5.0
 _PLACE_S = 30.0
+_LOOK_S = 1.0  # between two looks at what else may have ended
+_NODE_ID = "ray.io/node-id"  # Ray's own label of every node
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no reports to the outside
     "RAY_AUTH_MODE": "token",
@@ -44,6 +47,10 @@ _SETTINGS = {
 _WAITS = ("RAY_NUM_REDIS_GET_RETRIES", "RAY_gcs_server_port_wait_time_s")  # seconds for its own control store
 
 
+class Halted(Exception):
+    """The campaign is being ended while this startup waited for something."""
+
+
 @dataclass(frozen=True)
 class Cluster:
     """A connection to Ray. `private` instances live and die with this process and are on this host.
@@ -56,9 +63,14 @@ class Cluster:
     environment: Mapping[str, str]  # the launcher's, before Ray added to it: what servers inherit
     claims: dict[LeasePlan, Any] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()  # of a private Ray, those without which nothing goes on
+    halted: threading.Event = field(default_factory=threading.Event)
 
     def require_alive(self) -> None:
-        """RayLost at once where one of them has ended; Ray would wait a minute and then end this process, too."""
+        """RayLost at once where one of them has ended; Ray would wait a minute and then end this process, too. Halted
+        where the campaign is being ended.
+        """
+        if self.halted.is_set():
+            raise Halted
         if gone := self.gone():
             raise _lost(self, f"its process {', '.join(gone)} ended")
 
@@ -97,6 +109,13 @@ class Placement:
         counted = {"num_gpus": self.resources["GPU"]} if "GPU" in self.resources else {}
         return {"num_cpus": 0, "resources": named, "scheduling_strategy": self.strategy, **counted}
 
+    @property
+    def node_id(self) -> str:
+        """Of the node that has it."""
+        from ray.util import placement_group_table
+
+        return str(placement_group_table(self.group)["bundles_to_node_id"][0])
+
     def remove(self) -> None:
         from ray.util import remove_placement_group
 
@@ -105,18 +124,22 @@ class Placement:
 
 
 @contextlib.contextmanager
-def connect(plan: LeasePlan) -> Iterator[Cluster]:
-    """Start a private Ray, or join the one at `plan.ray_address`; disconnect at the end. Raises WorldError."""
+def connect(plan: LeasePlan, halted: threading.Event | None = None) -> Iterator[Cluster]:
+    """Start a private Ray, or join the one at `plan.ray_address`; disconnect at the end. Raises WorldError.
+
+    Whoever waits for something in the cluster looks at `halted`.
+    """
     with _settings(plan) as environment:
         import ray  # reads its settings when it is imported
 
         with _joined(plan.ray_address) if plan.ray_address else started(plan) as address:
-            cluster = Cluster(not plan.ray_address, address, environment, processes=_vital(not plan.ray_address))
+            private, halted = not plan.ray_address, halted or threading.Event()
+            cluster = Cluster(private, address, environment, processes=_vital(private), halted=halted)
             try:
                 yield cluster
             finally:
-                for claim in cluster.claims.values():
-                    claim.release()
+                for claims in cluster.claims.values():
+                    claims.release()
                 with silence():
                     if cluster.gone():
                         cluster.end()
@@ -182,10 +205,13 @@ def _probe(address: str) -> None:
         )
 
 
-def place(cluster: Cluster, plan: LeasePlan, uuids: Sequence[str], deadline: float) -> Placement:
+def place(
+    cluster: Cluster, plan: LeasePlan, uuids: Sequence[str], deadline: float, elsewhere_than: Sequence[str] = ()
+) -> Placement:
     """Reserve on one host the devices that were picked, or as many as the plan counts where none were.
 
-    Waits until `deadline` (of time.monotonic). Raises LeaseTimeout, or NoDevice when the cluster can never give them.
+    Waits until `deadline` (of time.monotonic). `elsewhere_than` are ids of nodes that are not wanted. Raises
+    LeaseTimeout, or NoDevice when the cluster can never give them.
     """
     import ray
     from ray.util import placement_group
@@ -194,19 +220,29 @@ def place(cluster: Cluster, plan: LeasePlan, uuids: Sequence[str], deadline: flo
         raise _lost(cluster, "no host of it is alive")
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     resources, names_devices = _wanted(plan, uuids, there)
-    group = placement_group([resources], strategy="STRICT_PACK")
+    where = [{_NODE_ID: f"!in({','.join(elsewhere_than)})"}] if elsewhere_than else None
+    group = placement_group([resources], strategy="STRICT_PACK", bundle_label_selector=where)
     placement = Placement(group, resources, names_devices)
-    try:
-        placed = group.wait(max(_PLACE_S if cluster.private else 1.0, deadline - time.monotonic()))
-    except Exception as error:  # Ray's own class for a cluster that is going away is Exception
-        raise _lost(cluster, first_line(error)) from error
-    if not placed:
+    until = max(time.monotonic() + (_PLACE_S if cluster.private else 1.0), deadline)
+    if not _placed(cluster, group, until):
         placement.remove()
         raise LeaseTimeout(
             f"Ray at {cluster.address} had no host with {', '.join(resources)} free within {plan.wait_s:g} s: another "
             "campaign holds them. Wait longer with lease.wait_s."
         )
     return placement
+
+
+def _placed(cluster: Cluster, group: Any, until: float) -> bool:
+    while True:
+        try:
+            if group.wait(min(_LOOK_S, max(0.0, until - time.monotonic()))):
+                return True
+        except Exception as error:  # Ray's own class for a cluster that is going away is Exception
+            raise _lost(cluster, first_line(error)) from error
+        cluster.require_alive()
+        if time.monotonic() >= until:
+            return False
 
 
 def _lost(cluster: Cluster, why: str) -> RayLost:

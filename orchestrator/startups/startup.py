@@ -23,7 +23,7 @@ from campaigns.records import DeviceSample, Process, Reason, Request, Startup, S
 from orchestrator.hosts.lease import RETURN_S
 from orchestrator.hosts.locks import Kind, LockFolder
 from orchestrator.hosts.process import alive, die_with_parent
-from orchestrator.startups.claims import RemoteClaim, claimed
+from orchestrator.startups.claims import Claims, Held, RemoteClaim, claims_of
 from orchestrator.startups.cluster import Cluster, Placement, place
 from orchestrator.startups.stand import Assignment, Stand
 
@@ -31,6 +31,7 @@ T = TypeVar("T")
 _ANSWER_S = 60.0  # beyond what a call may take by itself
 _STOP_S = 60.0
 _LOOK_S = 1.0  # between two looks at Ray's own processes
+_LEFT_S = 10.0  # beyond the grace: how long what is left of a lost startup may take to end
 
 
 class StandActor(Stand):
@@ -53,11 +54,17 @@ class StandActor(Stand):
 class StartupHandle:
     """The driver's side. A context manager: leaving it stops the startup and gives the lease back."""
 
-    def __init__(self, plan: CampaignPlan, cluster: Cluster, placement: Placement, actor: Any) -> None:
-        self._plan, self._cluster, self._placement, self._actor = plan, cluster, placement, actor
+    def __init__(self, claims: Claims, held: Held, assignment: Assignment, deadline: float) -> None:
+        self._plan, self._cluster, self._claims, self._held = assignment.plan, claims.cluster, claims, held
         self._uuids: tuple[str, ...] = ()
         self._processes: tuple[Process, ...] = ()
         self._end: StartupEnd | None = None
+        try:
+            self._placement = _placement(claims, held, deadline)
+            self._actor = _spawn(self._placement, assignment)
+        except BaseException:
+            claims.give_back(held)
+            raise
 
     @classmethod
     def lease(
@@ -78,15 +85,11 @@ class StartupHandle:
         name = f"campaign {campaign_id}, startup {startup + 1}"
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         assignment = Assignment(plan, campaign_id, startup, attempt, workdir.resolve(), name, cluster.environment, nice)
+        claims = claims_of(cluster, plan, campaign_id)
         while True:
-            claim = claimed(cluster, plan, campaign_id, deadline, on_wait)
-            uuids = claim.uuids
-            placement = (
-                claim.placement if isinstance(claim, RemoteClaim) else place(cluster, plan.lease, uuids, deadline)
-            )
-            handle = cls(plan, cluster, placement, _spawn(placement, assignment))
+            handle = cls(claims, claims.take(deadline, on_wait), assignment, deadline)
             try:
-                handle._acquire(uuids, max(0.0, deadline - time.monotonic()))
+                handle._acquire(max(_LEFT_S + plan.server.stop_grace_s, deadline - time.monotonic()))
                 return handle
             except BaseException as error:
                 handle._discard()
@@ -94,8 +97,9 @@ class StartupHandle:
                 if not lost_race:
                     raise
 
-    def _acquire(self, uuids: Sequence[str], wait_s: float) -> None:
-        self._uuids = self._ask("acquire", uuids, wait_s, timeout_s=wait_s + _ANSWER_S)
+    def _acquire(self, wait_s: float) -> None:
+        """What a startup that was lost left on the devices of this claim is on its way out: it is waited for."""
+        self._uuids = self._ask("acquire", self._held.uuids, wait_s, timeout_s=wait_s + _ANSWER_S)
 
     @property
     def uuids(self) -> tuple[str, ...]:
@@ -209,14 +213,22 @@ class StartupHandle:
         import ray
         from ray.exceptions import RayError
 
-        if self._cluster.gone():
-            self._cluster.end()  # and the actor with its raylet
-            return
-        for step in (lambda: ray.kill(self._actor), self._placement.remove):
-            try:
-                step()
-            except (RayError, ConnectionError, ValueError):
-                continue
+        try:
+            if self._cluster.gone():
+                self._cluster.end()  # and the actor with its raylet
+                return
+            for step in (lambda: ray.kill(self._actor), self._placement.remove):
+                with suppress(RayError, ConnectionError, ValueError):
+                    step()
+        finally:
+            self._claims.give_back(self._held)
+
+
+def _placement(claims: Claims, held: Held, deadline: float) -> Placement:
+    """Where the claim's devices are: the place that the claim has, or on this host."""
+    if isinstance(held, RemoteClaim):
+        return held.placement
+    return place(claims.cluster, claims.plan, held.uuids, deadline)
 
 
 def _spawn(placement: Placement, assignment: Assignment) -> Any:

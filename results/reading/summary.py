@@ -33,6 +33,7 @@ from results.reading.load import HostLoad, host_load
 from results.reading.occupancy import Occupancy, occupancy
 from results.reading.past import left_out, pasts_of
 from results.reading.schedules import ArmRoute, arm_routes
+from results.reading.whereabouts import Whereabouts, whereabouts
 from results.store.reader import Life, Reader
 
 _UNDECIDED = frozenset({Verdict.SCREEN, Verdict.INCONCLUSIVE, Verdict.ORDER_SENSITIVE, Verdict.BELOW_RESOLUTION})
@@ -51,6 +52,7 @@ class Summary:
     judgement: Judgement  # over all groups, equal weights
     groups: tuple[Group, ...]
     lives: tuple[Life, ...]
+    whereabouts: Whereabouts
     n_planned: int
     n_pairs: int
     n_exact_pairs: int
@@ -131,6 +133,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         judgement=judged.campaign,
         groups=_with_holm(groups),
         lives=tuple(lives),
+        whereabouts=whereabouts(lives, judged.campaign.startup_medians, groups),
         n_planned=_n_planned(plan),
         n_pairs=len(pairs),
         n_exact_pairs=int((exact & ~failed).sum()),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from campaigns.judging.components import Component
 from campaigns.judging.quantiles import METHOD, Quantile
 from campaigns.judging.statistics import MAX_STARTUPS_EXACT, RESAMPLES, Interval, NoiseFloor, percent
 from campaigns.judging.verdicts import Judgement
@@ -71,6 +72,12 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "scores": _scores(scores),
         "devices": vars(summary.occupancy) | {"changes": list(summary.occupancy.changes)},
         "energy": summary.energy,
+        "between_devices": {
+            "n_hosts": summary.whereabouts.n_hosts,
+            "n_devices": summary.whereabouts.n_devices,
+            "effect": _component(summary.whereabouts.effect),
+            "control_level": _component(summary.whereabouts.level),
+        },
         "host_load": None if summary.load is None else vars(summary.load),
         "restart_determinism": [vars(arm) | {"differing": list(arm.differing)} for arm in summary.determinism],
         "missing": list(summary.missing),
@@ -221,6 +228,13 @@ def _scores(scores: Sequence[Score]) -> list[Mapping[str, str]]:
 
 def _round_source(source: Source) -> str:
     return "engine-step" if source.engine_rounds else "sse-chunk"
+
+
+def _component(found: Component | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    spread = {"between_pct": percent(found.between), "within_pct": percent(found.within), "p_f_test": found.p}
+    return {"n_devices": found.n_groups, "n_startups": found.n, **spread}
 
 
 def _bounds(interval: Interval | None) -> list[float] | None:

@@ -178,10 +178,10 @@ def lives(summary: Summary) -> Table:
         "client p50 / p99 us",
         "why",
     )
-    return Table("Server lives", header, tuple(_life_row(life) for life in summary.lives))
+    return Table("Server lives", header, tuple(_life_row(summary, life) for life in summary.lives))
 
 
-def _life_row(life: Life) -> tuple[str, ...]:
+def _life_row(summary: Summary, life: Life) -> tuple[str, ...]:
     start, end, calibration = life.startup, life.end, life.startup.calibration
     role = f" ({start.role})" if start.role else ""
     delivery = (
@@ -194,7 +194,7 @@ def _life_row(life: Life) -> tuple[str, ...]:
         str(start.attempt),
         end.status.value if end else "not ended",
         number_or_dash(start.ready_ns),
-        ", ".join(start.device_uuids),
+        ", ".join(start.device_uuids) + (f" on {start.host}" if summary.whereabouts.n_hosts > 1 else ""),
         ", ".join(f"{p.pid}@{p.start_ticks}" for p in start.processes),
         delivery,
         "" if end is None else " ".join(filter(None, (end.reason.value if end.reason else "", end.message))),

@@ -27,7 +27,7 @@ def writer_engine(path: Path, *, foreign_keys: bool = True) -> Engine:
     """One connection, made at first use; every transaction takes the write lock when it begins."""
 
     def connect() -> sqlite3.Connection:
-        # The campaign's loop may write from a worker thread; it never does so from two at once.
+        # Threads of one driver write, one at a time: the Store sees to that.
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")

@@ -7,6 +7,7 @@ the block attempts, never written. Knows nothing of servers or devices.
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -50,6 +51,7 @@ class Store:
         self.path = path
         self._engine = writer_engine(path)
         self._locks: dict[str, CampaignLock] = {}
+        self._writing = threading.RLock()  # one connection, and startups side by side write from threads of their own
 
     @classmethod
     def open(cls, path: Path) -> Store:
@@ -174,7 +176,7 @@ class Store:
             _insert_all(connection, table, [row for row in rows if row["campaign_id"] not in known])
 
     def recorded(self, campaign_id: str) -> Recorded:
-        with writing(self.path), self._engine.connect() as connection:
+        with self._writing, writing(self.path), self._engine.connect() as connection:
             return recorded(connection, campaign_id)
 
     def _one(self, table: Table, row: Mapping[str, Any]) -> None:
@@ -188,7 +190,7 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """One transaction of facts; refusals of the disk are sentences."""
-        with writing(self.path), self._engine.begin() as connection:
+        with self._writing, writing(self.path), self._engine.begin() as connection:
             yield connection
 
     def _lock(self, campaign_id: str) -> None:

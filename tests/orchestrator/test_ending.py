@@ -91,7 +91,7 @@ class Life:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     made = Place(tmp_path / "c.sqlite")
-    monkeypatch.setattr("orchestrator.loop.connect", lambda lease: nullcontext())
+    monkeypatch.setattr("orchestrator.loop.connect", lambda lease, halted: nullcontext())
     monkeypatch.setattr("orchestrator.attempt.StartupHandle.lease", leased)
     monkeypatch.setattr("orchestrator.attempt.Life", made.life)
     return made

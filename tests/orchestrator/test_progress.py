@@ -26,7 +26,6 @@ PLAN = CampaignPlan(
     pairs=4,
 )
 START_S, PAIR_S = 30.0, 2.0
-REQUEST = SimpleNamespace(rounds=(), sched_ns=0, end_ns=int(PAIR_S / 2 * 1e9))
 
 
 @dataclass
@@ -44,9 +43,13 @@ def told(monkeypatch: pytest.MonkeyPatch, recorded: Iterable[PairKey] = ()) -> l
     view = View(Console(file=out, width=200), len(pair_keys(PLAN)), recorded)
     ends, startup = [], -1
     for key in (key for key in pair_keys(PLAN) if key not in recorded):
-        clock.now_s += PAIR_S + (START_S if key.startup != startup else 0.0)
+        if key.startup != startup:
+            view.begin(key.startup)
+            clock.now_s += START_S
+        clock.now_s += PAIR_S
         startup = key.startup
-        view.requests([REQUEST, REQUEST])  # type: ignore[list-item]  # only its times are read
+        request = SimpleNamespace(rounds=(), sched_ns=0, end_ns=int(PAIR_S / 2 * 1e9), startup=startup)
+        view.requests([request, request])  # type: ignore[list-item]  # only its times are read
         view.pair(Pair("c", key, 1, Exactness.DRAFT_WIDTH, None, None, 0.0, 0.0, True, ()), PLAN.startups)
         ends.append(clock.now_s)
     said = [float(seconds) for seconds in re.findall(r"about (\d+) s left", out.getvalue())]
@@ -63,6 +66,21 @@ def test_after_a_resume_only_what_is_missing_counts(monkeypatch: pytest.MonkeyPa
     whole = [key for key in pair_keys(PLAN) if key.startup == 1]
     found = told(monkeypatch, [*whole, pair_keys(PLAN)[0]])
     assert len(found) == 15 and all(said == pytest.approx(took, abs=0.51) for said, took in found), found
+
+
+def test_side_by_side_every_startup_has_its_own_clock_and_the_work_is_shared() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    for startup in range(4):
+        pace.begin(startup)
+    clock.now_s += START_S + PAIR_S
+    for startup in range(4):
+        pace.pair(startup, PAIR_S)
+    assert pace.remaining_s(4 * 3 + 4 * 4, 4, at_once=4) == (28 * PAIR_S + 4 * START_S) / 4
+    clock.now_s += PAIR_S
+    for startup in range(4):
+        pace.pair(startup, PAIR_S)
+    assert pace.remaining_s(8, 0, at_once=4) == 2 * PAIR_S  # the gaps between two startups' pairs say nothing
 
 
 def test_words() -> None:

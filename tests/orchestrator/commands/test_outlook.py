@@ -34,3 +34,25 @@ def test_bad_overrides_are_refused_as_run_refuses_them(capsys: pytest.CaptureFix
     assert main(["plan", "campaign.pair=3"]) == Exit.USAGE
     assert "campaign.pair=3: there is no key campaign.pair; did you mean campaign.pairs?" in capsys.readouterr().err
     assert main(["plan", "campaign.pairs=3", "--from", "last"]) == Exit.USAGE
+
+
+def test_startups_side_by_side_take_their_share_of_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten startups, four at once: three rounds of them, 3/10 of the time."""
+    one = planned(capsys, "campaign.startups=10", "lease=simulated")
+    four = planned(capsys, "campaign.startups=10", "lease=simulated", "lease.parallel=4", "lease.per_host=4")
+    minutes = [float(text.split("about ")[1].split(" min")[0]) for text in (one, four)]
+    assert minutes[1] == pytest.approx(0.3 * minutes[0], abs=0.06)
+    assert f"with 4 startups at once ({minutes[0]:.1f} min one at a time)" in four
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("lease.parallel=2",), "one host takes lease.per_host=1 startup at a time"),
+        (("lease.parallel=2", "lease.per_host=2", "lease.uuids=[GPU-5]"), "the devices of one startup are named"),
+        (("lease.parallel=0",), "lease.parallel=0: must lie between 1"),
+    ],
+)
+def test_what_cannot_run_side_by_side(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str) -> None:
+    assert main(["plan", "lease=simulated", *words]) == Exit.USAGE
+    assert told in capsys.readouterr().err

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,6 +175,31 @@ def _command(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def test_startups_side_by_side_have_devices_of_their_own_and_the_next_takes_one_that_is_left(
+    cluster: Cluster, plan: CampaignPlan, tmp_path: Path
+) -> None:
+    """Three want a place where two devices are to be had: the third gets one when a startup has left it."""
+    file = tmp_path / "two.json"
+    file.write_text('{"order": [0, 1]}')
+    three = replace(plan, lease=replace(plan.lease, inventory=f"simulated:{file}", parallel=3, per_host=3))
+    held, waits = threading.Barrier(3), threading.Event()
+
+    def startup(number: int) -> tuple[str, ...]:
+        told = waits.set if number == 2 else lambda: None
+        with StartupHandle.lease(cluster, three, "c0ffee", number, 1, tmp_path, lambda why: told()) as handle:
+            if number < 2:
+                held.wait(60)
+                assert waits.wait(60)
+            return handle.uuids
+
+    with ThreadPoolExecutor(3) as pool:
+        first, second = pool.submit(startup, 0), pool.submit(startup, 1)
+        held.wait(60)
+        third = pool.submit(startup, 2)
+        uuids = [future.result(120) for future in (first, second, third)]
+    assert {uuids[0], uuids[1]} == {(uuid(0),), (uuid(1),)} and uuids[2] in uuids[:2]
 
 
 def test_placing_what_ray_has_given_away_times_out(cluster: Cluster) -> None:

@@ -20,7 +20,7 @@ from orchestrator.startups.stand import Assignment, Stand
 
 
 @contextmanager
-def connect(plan: LeasePlan) -> Iterator[None]:
+def connect(plan: LeasePlan, halted: object) -> Iterator[None]:
     yield
 
 
