@@ -96,6 +96,7 @@ def test_the_death_of_the_raylet_leaves_nothing_and_is_told(driven: Driven) -> N
     assert not driven.is_held()
 
 
+@pytest.mark.acceptance
 def test_ctrl_c_ends_everything_in_order(driven: Driven) -> None:
     ours = reaper.descendants(driven.driver.pid)
     os.killpg(driven.driver.pid, signal.SIGINT)  # as a terminal does: Ray's processes get it too
