@@ -167,6 +167,7 @@ class ServerPlan:
     ready_timeout_s: float = 300.0
     stop_grace_s: float = 10.0
     retries: int = 1  # new attempts of a block after a failed request
+    traces: bool = False  # a profiled server keeps a Chrome trace per arm in its folder
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,7 @@ class CampaignPlan:
     required_exactness: int = 4  # E4; the report says so when a server allows only E3
     sample_hz: float = 4.0
     calibrate_s: float = 5.0
+    profile: bool = False  # measured requests run under the server's profiler, and none of their times counts
 
     def arm(self, role: Role) -> Arm:
         return self.control if role is Role.CONTROL else self.candidate

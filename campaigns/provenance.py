@@ -70,6 +70,7 @@ def fingerprint(plan: CampaignPlan, build: Build, host: Host, files: Mapping[str
         "startup_mode": plan.startup_mode,
         "warmups": plan.warmups,
         "keep_alive": plan.client.keep_alive,
+        **({"profile": True} if plan.profile else {}),
     }
     return {name: value if isinstance(value, str) else canonical_json(value) for name, value in sorted(parts.items())}
 

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     TOKEN_COUNT_MISMATCH = "token-count-mismatch"
     EMITTED_MISMATCH = "emitted-mismatch"
     CACHE_HIT = "cache-hit"
+    PROFILED = "profiled"  # its times are those of a run under a profiler
     # flags that leave a request admissible
     CLIENT_ROUNDS_UNUSABLE = "client-rounds-unusable"
     IDS_UNAVAILABLE = "ids-unavailable"
@@ -225,6 +226,28 @@ class Round:
 
 
 @dataclass(frozen=True)
+class OperatorTime:
+    """What one operator took in one piece of the rounds. Empty names: what no operator covers, what no piece does."""
+
+    piece: str  # draft, verify, sample, commit
+    operator: str
+    schedule: str
+    calls: int
+    launches: int | None  # kernels and copies of a device; None where it has none of its own
+    total_ns: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the rounds of a profiled request went, over all of them."""
+
+    rounds: int
+    clock: str  # device: times of kernels; host: times of calls
+    round_ns: int  # the rounds on the host's clock
+    times: tuple[OperatorTime, ...]
+
+
+@dataclass(frozen=True)
 class Request:
     campaign_id: str
     startup: int
@@ -277,6 +300,7 @@ class Request:
     last_wake_ns: int | None = None
     energy_mj: int | None = None  # drawn by all leased devices from sending to the end; None where they do not tell
     energy_source: EnergySource | None = None
+    profile: Profile | None = None  # of a profiled run, where the server gave one
 
 
 @dataclass(frozen=True)

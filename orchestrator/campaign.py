@@ -119,6 +119,8 @@ def _conclude(prepared: Prepared, campaign_id: str, output: Output, view: View) 
         told = render_summary(summary, reader, output.format) if output.format else headline(summary).text
         file = outputs_folder(prepared.store_path, campaign_id) / "report.md"
         file.write_text(render_summary(summary, reader, "md"), encoding="utf-8")
+    if traces := sorted(file.parent.rglob("trace-*.json")):
+        view.say("Chrome traces (chrome://tracing, ui.perfetto.dev): " + ", ".join(map(str, traces)))
     view.say(f"report: {file}, or: campaign report {campaign_id} --format html")
     shown = terminal.Lasting(sys.stdout)
     shown.write(told)

@@ -53,6 +53,7 @@ class ServerOptions:
     num_speculative_tokens: int | None
     max_waiting: int
     max_body_bytes: int
+    trace_dir: Path | None
     api_key: str | None
 
     def worker_arguments(self) -> list[str]:
@@ -99,11 +100,17 @@ def parse_options(arguments: list[str] | None = None) -> ServerOptions:
     parser.add_argument("--num-speculative-tokens", type=_positive, metavar="N", help="default: the drafter's block")
     parser.add_argument("--max-waiting", type=_positive, default=64, help="queued requests before 429")
     parser.add_argument("--max-body-bytes", type=_positive, default=4 << 20)
+    parser.add_argument(
+        "--trace-dir", type=Path, metavar="DIR", help="keep a Chrome trace per arm, of its first profiled request"
+    )
     parser.add_argument("--api-key-file", type=Path, help="file whose only line clients must send as bearer key")
     given = parser.parse_args(arguments)
     values = vars(given)
     key_file = values.pop("api_key_file")
     values["model"] = _model_folder(parser, given.model)
+    if given.trace_dir is not None and not given.trace_dir.is_dir():
+        parser.error(f"--trace-dir {given.trace_dir} is no folder; make it first")
+    values["trace_dir"] = given.trace_dir and given.trace_dir.resolve()
     values["served_model_name"] = given.served_model_name or given.model.resolve().name
     return ServerOptions(**values, api_key=_read_key(parser, key_file))
 
@@ -159,7 +166,8 @@ class Server:
         self.death: str | None = None
         self._options = options
         self._client = EngineClient(options.tensor_parallel_size, options.max_waiting, self._engine_died)
-        self._service = Service(self._client, options.model, options.served_model_name, options.speculation_asked())
+        asked = options.speculation_asked()
+        self._service = Service(self._client, options.model, options.served_model_name, asked, traces=options.trace_dir)
         limits = Limits(options.max_body_bytes, options.api_key)
         config = uvicorn.Config(
             build_app(self._service, limits, self._lifespan),

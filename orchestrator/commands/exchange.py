@@ -33,12 +33,14 @@ def add_export_parser(subparsers: Any) -> None:
 
 
 def run_export(options: argparse.Namespace) -> int:
+    from results.reading.profiles import refuse_profiled
     from results.store.reader import Reader
     from results.transfer.export import export_tables, vllm_bench
 
     with Reader.open(options.store) as reader:
         campaign_id = reader.resolve(options.id)
         if options.format == "vllm-bench":
+            refuse_profiled(reader, campaign_id, "that format holds")
             text = json.dumps(vllm_bench(reader, campaign_id, options.role), indent=2) + "\n"
             write(text, options.output, force=options.force)
             return int(Exit.COMPLETE)

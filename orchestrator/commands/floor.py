@@ -22,12 +22,14 @@ def add_floor_parser(subparsers: Any) -> None:
 def run_floor(options: argparse.Namespace) -> int:
     from campaigns.records import Decision
     from results.reading.past import LEAVE_OUT, TAKE_BACK, known
+    from results.reading.profiles import refuse_profiled
     from results.store.reader import Reader
     from results.store.writer import Store
 
     with Reader.open(options.store) as reader:
         name = reader.resolve(options.id)
         [about] = [each for each in known(reader) if each.campaign_id == name]
+        refuse_profiled(reader, name, "floors rest on")
     if not about.is_aa:
         raise UsageError(f"campaign {name} is no A/A campaign: only those may be left out, and with a reason")
     what = TAKE_BACK if options.take_back else LEAVE_OUT

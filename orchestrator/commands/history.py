@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
-from orchestrator.commands.options import CAMPAIGN, decision_options, force_option, positive, store_option, table_option
+from orchestrator.commands.options import (
+    CAMPAIGN,
+    decision_options,
+    force_option,
+    positive,
+    store_option,
+    table_option,
+)
 from orchestrator.commands.report import write
 
 _QUERY = """Views: v_round v_request v_pair v_startup v_effect v_campaign, beside the tables; --schema [TABLE]
@@ -207,7 +214,9 @@ def run_baseline_set(options: argparse.Namespace) -> int:
 def _check_member(reader: Any, campaign_id: str) -> None:
     """A baseline is what others are held against: only a complete campaign with pairs may be in one."""
     from campaigns.records import CampaignStatus
+    from results.reading.profiles import refuse_profiled
 
+    refuse_profiled(reader, campaign_id, "a baseline holds")
     status, pairs = reader.status(campaign_id), len(reader.recorded(campaign_id).pairs)
     if status is not CampaignStatus.COMPLETE or not pairs:
         raise UsageError(
@@ -256,6 +265,7 @@ def add_compare_parser(subparsers: Any) -> None:
 
 def run_compare(options: argparse.Namespace) -> int:
     from results.history.comparison import EFFECTS, compare, effects
+    from results.reading.profiles import refuse_profiled
     from results.reading.summary import summarise
     from results.reports.layout import lay_out
     from results.store.reader import Reader
@@ -264,6 +274,8 @@ def run_compare(options: argparse.Namespace) -> int:
         ids = list(dict.fromkeys(reader.resolve(name) for name in options.ids))
         if len(ids) < 2:
             raise UsageError(f"compare needs two campaigns or more, and {' '.join(options.ids)} is one")
+        for campaign_id in ids:
+            refuse_profiled(reader, campaign_id, "compare sets side by side")
         found = [summarise(reader, campaign_id) for campaign_id in ids]
     text = compare(found) if options.format == "text" else lay_out(options.format, EFFECTS, effects(found))
     sys.stdout.write(text)

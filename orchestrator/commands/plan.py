@@ -45,9 +45,12 @@ def run_plan(options: argparse.Namespace) -> int:
 
 def _propose(options: argparse.Namespace) -> int:
     from results.history.forecast import forecast
+    from results.reading.profiles import refuse_profiled
     from results.store.reader import Reader
 
     with Reader.open(options.store) as reader:
         wanted = math.log1p((options.half_width or _HALF_WIDTH) / 100)
-        print(forecast(reader, reader.resolve(options.source), wanted), end="")
+        source = reader.resolve(options.source)
+        refuse_profiled(reader, source, "a proposal rests on")
+        print(forecast(reader, source, wanted), end="")
     return int(Exit.COMPLETE)

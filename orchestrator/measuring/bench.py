@@ -104,7 +104,11 @@ class Bench:
 
     def _body(self, order: _Order) -> tuple[str, bytes]:
         fixture, model = self._plan.fixture(order.key.fixture), self.servers[order.role].model
-        return self._adapter.body(fixture, order.key.seed, order.max_tokens, self._plan.sampling, model)
+        sampling, profile = self._plan.sampling, self._profiled(order)
+        return self._adapter.body(fixture, order.key.seed, order.max_tokens, sampling, model, profile=profile)
+
+    def _profiled(self, order: _Order) -> bool:
+        return self._plan.profile and order.phase is Phase.MEASURE
 
     def _take(self, order: _Order, path: str, body: bytes) -> _Taken:
         """A server that fails between requests makes a failed request, not an exception: its partner is kept."""
@@ -144,6 +148,7 @@ class Bench:
             order_in_pair=order.order_in_pair,
             max_tokens=order.max_tokens,
             counters=taken.counters,
+            profiled=self._profiled(order),
         )
         request = observe(exchange, read(exchange.events), context)
         source = None if taken.energy_mj is None else EnergySource.COUNTER

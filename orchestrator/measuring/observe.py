@@ -37,6 +37,7 @@ class Context:
     order_in_pair: int | None
     max_tokens: int
     counters: Mapping[str, int] = field(default_factory=dict)
+    profiled: bool = False  # ran under the server's profiler
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class _Finding:
 def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
     steps = context.counters.get(DECODE_STEPS)
     findings = _findings(exchange, reply, steps)
+    if context.profiled:
+        findings.append(_Finding(Reason.PROFILED))
     kernel = exchange.stamp is Stamp.KERNEL
     rounds, n_rounds, n_q1_steps = _rounds(reply, steps, kernel)
     chunks, usage, engine = reply.chunks, reply.usage, reply.engine
@@ -105,6 +108,7 @@ def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
         stamp=exchange.stamp if exchange.events else None,
         first_wake_ns=chunks[0].wake_ns if chunks and kernel else None,
         last_wake_ns=chunks[-1].wake_ns if chunks and kernel else None,
+        profile=engine.profile if engine and context.profiled else None,
     )
 
 

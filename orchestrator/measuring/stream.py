@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from campaigns.records import Reason
+from campaigns.records import OperatorTime, Profile, Reason
 from orchestrator.measuring.exchange import DONE, Event
 from orchestrator.servers import fields
 from orchestrator.servers.fields import MOST_NS, MOST_PER_ROUND, MOST_TOKENS, Malformed, Object
 
 _REASONING_FIELDS = ("reasoning", "reasoning_content")  # vLLM's name; the older one, SGLang's and llama.cpp's
 _KINDS = ("spec", "q1")
+_CLOCKS = ("device", "host")
 _FAILED_FINISHES = ("error", "abort")
 
 
@@ -74,6 +75,7 @@ class EngineMetrics:
     prefill_ns: int | None
     decode_ns: int | None
     rounds: tuple[EngineRound, ...] | None
+    profile: Profile | None = None  # of a request that asked for it
 
 
 @dataclass(frozen=True)
@@ -275,7 +277,28 @@ def _engine(value: Object) -> EngineMetrics | None:
     return EngineMetrics(
         **{name: fields.whole(metrics, name, MOST_NS) for name in ("queue_ns", "prefill_ns", "decode_ns")},
         rounds=None if rounds is None else tuple(_engine_round(entry) for entry in rounds),
+        profile=_profile(metrics),
     )
+
+
+def _profile(metrics: Object) -> Profile | None:
+    """Ours alone, so that it is whole or malformed."""
+    told = fields.mapping(metrics, "profile")
+    if told is None:
+        return None
+    return Profile(
+        rounds=fields.required(fields.whole(told, "rounds", MOST_TOKENS), "profile.rounds"),
+        clock=fields.required(fields.word(told, "clock", _CLOCKS), "profile.clock"),
+        round_ns=fields.required(fields.whole(told, "round_ns", MOST_NS), "profile.round_ns"),
+        times=tuple(_operator_time(entry) for entry in fields.mappings(told, "times") or ()),
+    )
+
+
+def _operator_time(entry: Object) -> OperatorTime:
+    piece, operator, schedule = (fields.text(entry, name) or "" for name in ("piece", "operator", "schedule"))
+    calls = fields.required(fields.whole(entry, "calls", MOST_TOKENS), "profile.times.calls")
+    total_ns = fields.required(fields.whole(entry, "total_ns", MOST_NS), "profile.times.total_ns")
+    return OperatorTime(piece, operator, schedule, calls, fields.whole(entry, "launches", MOST_TOKENS), total_ns)
 
 
 def _engine_round(entry: Object) -> EngineRound:

@@ -120,6 +120,11 @@ def prepare_again(config_json: str) -> Prepared:
 def _check_lives(plan: CampaignPlan) -> None:
     """Have the adapter refuse now what it would refuse when it starts a server."""
     adapter, arms = open_adapter(plan.server.adapter), (plan.control, plan.candidate)
+    if plan.profile and adapter.profile_fields is None:
+        raise UsageError(
+            f"campaign.profile=true: server.adapter={plan.server.adapter} has no profile of its rounds to give; "
+            "dflash2 has one"
+        )
     for life in (arms,) if plan.startup_mode is StartupMode.SWITCH else ((arm,) for arm in arms):
         adapter.launch(plan.server, life, 0, ROOT)
 

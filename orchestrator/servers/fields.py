@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 MOST_TOKENS = 2**31 - 1
 MOST_NS = 2**53 - 1  # what a float64 still holds exactly: a hundred days
@@ -16,6 +16,7 @@ _MOST_ID = 2**32 - 1  # ids are hashed and stored as uint32
 _QUOTED_CHARS = 80
 
 Object = Mapping[str, Any]
+_T = TypeVar("_T")
 
 
 class Malformed(Exception):
@@ -70,6 +71,13 @@ def word(owner: Object, name: str, words: tuple[str, ...]) -> str | None:
     value = owner.get(name)
     if value is not None and value not in words:
         raise _wrong(name, value, f"one of {', '.join(words)}")
+    return value
+
+
+def required(value: _T | None, name: str) -> _T:
+    """`value`, which may not be absent."""
+    if value is None:
+        raise _wrong(name, value, "there")
     return value
 
 

@@ -57,6 +57,8 @@ class CampaignConfig:
     seed: int = 0
     required_exactness: int = 4
     max_tokens: int | None = None  # a cap for every fixture that has none of its own
+    profile: bool = False  # a run that tells where rounds go, and compares nothing
+    trace: bool = False  # with profile: a Chrome trace per arm in the server's folder
     control: ArmConfig = field(default_factory=ArmConfig)
     candidate: ArmConfig = field(default_factory=ArmConfig)
 
@@ -216,6 +218,7 @@ def build_plan(config: Config, prompts: Prompts) -> CampaignPlan:
         required_exactness=c.required_exactness,
         sample_hz=s.sample_hz,
         calibrate_s=s.calibrate_s,
+        profile=c.profile,
     )
     _check_arms(plan)
     if plan.lease.parallel > 1 and plan.server.adapter == "attach":
@@ -283,7 +286,9 @@ def _server(config: Config) -> ServerPlan:
     values["headers"] = tuple(sorted(s.headers.items()))
     del values["model_command"]
     check_headers(s.headers, s.api_key_env, s.api_key_file)
-    return ServerPlan(**values, retries=config.startup.retries)
+    if config.campaign.trace and not config.campaign.profile:
+        raise UsageError("campaign.trace=true keeps the trace of a profiled run: add campaign.profile=true")
+    return ServerPlan(**values, retries=config.startup.retries, traces=config.campaign.trace)
 
 
 def _lease(lease: LeaseConfig) -> LeasePlan:

@@ -19,6 +19,7 @@ from orchestrator.web.live import pairs_of
 from results.history.comparison import differing, effects
 from results.history.entries import Filter, history
 from results.history.status import n_planned
+from results.reading.profiles import refuse_profiled
 from results.reading.summary import Summary, summarise
 from results.store.reader import Reader
 
@@ -217,6 +218,8 @@ def compared(reader: Reader, ids: Sequence[str]) -> dict[str, Any]:
     chosen = list(dict.fromkeys(reader.resolve(name) for name in ids if name))
     if not 2 <= len(chosen) <= 5:
         raise UsageError(f"a comparison takes two to five campaigns, not {len(chosen)}")
+    for name in chosen:
+        refuse_profiled(reader, name, "compare sets side by side")
     summaries = [summarise(reader, name) for name in chosen]
     keys = differing(summaries)
     return {

@@ -25,6 +25,7 @@ from campaigns.nearest import nearest
 from campaigns.plan import Role
 from results.reading.effects import Effects, effects
 from results.reading.past import known, left_out, lending, pasts
+from results.reading.profiles import is_profiled
 from results.store.reader import Reader
 
 _CAMPAIGNS = text("""
@@ -117,7 +118,9 @@ def check(reader: Reader, wanted: Filter) -> None:
 
 
 def _every(reader: Reader) -> list[dict[str, Any]]:
-    return [_about(dict(row)) for row in reader.connection.execute(_CAMPAIGNS).mappings()]
+    """Profiled runs are left out: they measured nothing that could be set beside a measurement."""
+    every = (_about(dict(row)) for row in reader.connection.execute(_CAMPAIGNS).mappings())
+    return [about for about in every if not about["profiled"]]
 
 
 def _about(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,7 +140,7 @@ def _about(row: Mapping[str, Any]) -> dict[str, Any]:
     names = {part: (columns[part],) for part in ("gpu", "model", "mode", "name")}
     names["arm"] = tuple(name for arm in arms for name in (arm["name"], *map("/".join, arm["schedules"])))
     names["fixture"] = tuple(fixture["dataset"] if plan["corpus"] else fixture["id"] for fixture in plan["fixtures"])
-    return {**columns, "names": names, "methodology": row["methodology_version"]}
+    return {**columns, "names": names, "profiled": is_profiled(plan), "methodology": row["methodology_version"]}
 
 
 def _names(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from campaigns.judging.gates import Evidence, Result
 from campaigns.records import Probe
 from results.reading.past import family
+from results.reading.profiles import is_profiled
 from results.reading.summary import Summary, curve_of, summarise
 from results.store.reader import Reader
 
@@ -39,6 +40,8 @@ def _newest_library(probes: tuple[Probe, ...]) -> str:
 def _about(plan_json: str, subject: str) -> bool:
     """Whether the candidate is, or enables, the subject and the control does not."""
     plan = json.loads(plan_json)
+    if is_profiled(plan):
+        return False
     return plan["mode"] == "ab" and _enables(plan["candidate"], subject) and not _enables(plan["control"], subject)
 
 

@@ -83,6 +83,15 @@ key: JSON of the pair
 moment: warm or last
 identity: JSON of what the live server said of itself
 source: the store it came from
+rounds: how many rounds a profile is of
+clock: device (times of kernels) or host (times of calls)
+round_ns: those rounds on the host's clock, all together
+piece: of a round: draft, verify, sample, commit; empty between them
+operator: empty: what no operator covers
+schedule: which one ran
+calls: how often, in all those rounds
+launches: kernels and copies of the device, in all those rounds
+total_ns: in all those rounds
 exactness: 0 to 5: what of both answers is equal (docs/statistics.md)
 exact_level: E0 to E5: what of both answers is equal
 divergence_index: first token that differs, from 0

@@ -12,6 +12,7 @@ _REQUESTS = text("""
 SELECT count(*), avg(r.end_ns - r.sched_ns) * 1e-9 FROM request r JOIN campaign c USING (campaign_id)
 WHERE json_extract(c.fingerprint, '$.weights_sha256') = :weights
     AND json_extract(c.fingerprint, '$."server.args"') = :args
+    AND NOT coalesce(json_extract(c.plan_json, '$.profile'), 0)
 """)
 _STARTUPS = text("""
 SELECT avg(s.ready_ns) * 1e-9 FROM startup s JOIN campaign c USING (campaign_id)

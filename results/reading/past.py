@@ -17,6 +17,7 @@ from campaigns.judging.past import Past, centred
 from campaigns.plan import Mode
 from campaigns.records import Decision
 from results.reading.effects import Effects, effects, mean_startups
+from results.reading.profiles import is_profiled
 from results.store.reader import Reader
 
 # What an earlier campaign may have otherwise: its arms, its prompts (matched by name), and the code round the server.
@@ -64,7 +65,8 @@ def left_out(reader: Reader) -> dict[str, Decision]:
 
 def lending(about: Known, every: Sequence[Known], without: Iterable[str] = ()) -> list[Known]:
     """The campaigns whose startups tell of the one in hand."""
-    alike = [other for other in every if other.campaign_id != about.campaign_id and other.family == about.family]
+    measured = [other for other in every if not is_profiled(other.plan)]
+    alike = [other for other in measured if other.campaign_id != about.campaign_id and other.family == about.family]
     out = set(without)
     before = [other for other in alike if other.is_aa or other.created_utc < about.created_utc]
     return [other for other in before if other.campaign_id not in out]

@@ -32,6 +32,7 @@ from results.reading.levels import Source, source_of
 from results.reading.load import HostLoad, host_load
 from results.reading.occupancy import Occupancy, occupancy
 from results.reading.past import left_out, pasts_of
+from results.reading.profiles import Profiles, is_profiled, profiles
 from results.reading.schedules import ArmRoute, arm_routes
 from results.reading.whereabouts import Whereabouts, whereabouts
 from results.store.reader import Life, Reader
@@ -74,6 +75,7 @@ class Summary:
     flags: Mapping[str, int]  # flag -> measured requests
     pair_flags: Mapping[str, int]  # flag of two requests together -> admissible pairs
     failed_gates: tuple[str, ...]
+    profiles: Profiles  # empty unless it was profiled
     left_out: tuple[str, ...]  # A/A campaigns that may lend no floor, with who said so and why
 
     @property
@@ -85,9 +87,18 @@ class Summary:
         return self.judgement.verdict
 
     @property
+    def profiled(self) -> bool:
+        """A run under a profiler: none of its times counts."""
+        return is_profiled(self.plan)
+
+    @property
     def n_inexact_pairs(self) -> int:
         """Answered by both arms, and otherwise than required."""
-        return self.n_pairs - self.n_failed_pairs - self.n_exact_pairs
+        return self.n_answered_pairs - self.n_exact_pairs
+
+    @property
+    def n_answered_pairs(self) -> int:
+        return self.n_pairs - self.n_failed_pairs
 
     @property
     def n_excluded(self) -> int:
@@ -98,7 +109,7 @@ class Summary:
 
     def _codes(self, strict: bool) -> list[Exit]:
         codes = []
-        if not self.n_admissible_pairs:
+        if not (self.n_answered_pairs if self.profiled else self.n_admissible_pairs):
             codes.append(Exit.NOTHING_ADMISSIBLE)
         slower = any(group.judgement.verdict is Verdict.SLOWER for group in self.groups)
         if slower or self.verdict is Verdict.SLOWER or self.n_inexact_pairs or self.failed_gates:
@@ -155,6 +166,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         flags=_flags(measured),
         pair_flags=_pair_flags(pairs),
         failed_gates=_failed_gates(groups, plan),
+        profiles=profiles(reader, campaign_id, plan),
         left_out=tuple(f"{name} ({d.reason}; {d.by})" for name, d in left_out(reader).items()),
     )
 

@@ -60,6 +60,8 @@ def _arm(plain: dict[str, Any]) -> Arm:
 
 def _sentence(summary: Summary) -> str:
     judgement = summary.judgement
+    if summary.profiled:
+        return ", ".join(["profiled: it tells where rounds go and compares no times", *_pairs(summary)])
     parts = [_answer(judgement)]
     if judgement.effect is not None:
         parts += [*_between(judgement), _in_words(judgement.n_startups, "startup")]
@@ -104,7 +106,7 @@ def _pairs(summary: Summary) -> Iterator[str]:
     yield f"{of_all} exact"
     if summary.n_failed_pairs:
         yield f"{summary.n_failed_pairs} failed"
-    if summary.n_excluded:
+    if summary.n_excluded and not summary.profiled:
         yield f"{summary.n_excluded} excluded"
 
 
@@ -119,6 +121,8 @@ def _warnings(summary: Summary) -> Iterator[str]:
         yield f"not final: the campaign is {summary.status.value}, {summary.n_pairs} of {summary.n_planned} pairs"
         if summary.status_reason:
             yield f"it is {summary.status.value} because: {summary.status_reason}"
+    if summary.profiled and not summary.profiles:
+        yield "no profile was recorded: the answers had too few rounds, or the server gave none"
     if is_aa(summary):
         yield "an A/A campaign: both arms are equal, what is measured is noise"
     elif several := several_changes(*arms(summary)):

@@ -47,7 +47,7 @@ def html(summary: Summary, reader: Reader, scores: Sequence[Score], *, all_quant
     return environment.get_template("report.html").render(
         headline=headline(summary),
         summary=summary,
-        kind="A/A" if is_aa(summary) else "A/B",
+        kind=("Profiled " if summary.profiled else "") + ("A/A" if is_aa(summary) else "A/B"),
         verdict=cells.verdict(summary.judgement),
         effect=cells.effect(summary.judgement.effect),
         floor=cells.floor(summary.judgement),

@@ -11,7 +11,7 @@ from campaigns.records import Score
 from campaigns.scope import Scope
 from results.reading.health import Determinism, told_once
 from results.reading.summary import Summary, bound, is_aa
-from results.reports import cells, tables
+from results.reports import cells, profile, tables
 from results.reports.headline import arms, headline
 from results.reports.tables import Table
 
@@ -27,6 +27,10 @@ def markdown(summary: Summary, scores: Sequence[Score] = (), *, all_quantiles: b
 
 def all_tables(summary: Summary, scores: Sequence[Score], *, all_quantiles: bool = False) -> Iterator[Table]:
     """Every table that the campaign has data for, in the order of reading."""
+    if summary.profiled:
+        shown = profile.table(summary.profiles), tables.scores(scores), tables.lives(summary)
+        yield from (table for table in shown if table is not None)
+        return
     yield tables.metrics(summary, all_quantiles=all_quantiles)
     optional = (
         tables.datasets(summary) if summary.plan["corpus"] else None,
@@ -41,7 +45,7 @@ def all_tables(summary: Summary, scores: Sequence[Score], *, all_quantiles: bool
 
 def _head(summary: Summary) -> Iterator[str]:
     campaign, judgement, told = summary.campaign, summary.judgement, headline(summary)
-    kind = "A/A" if is_aa(summary) else "A/B"
+    kind = ("Profiled " if summary.profiled else "") + ("A/A" if is_aa(summary) else "A/B")
     yield f"# {told.title}"
     yield f"**{told.sentence}**"
     if told.warnings:

@@ -69,6 +69,8 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "startups": [_life(life) for life in summary.lives],
         "fixtures": [_group(group, summary.source) for group in summary.groups],
         "changes": [change(group) for group in summary.groups],
+        "profiled": summary.profiled,
+        "where_a_round_goes": _profile(summary),
         "scores": _scores(scores),
         "devices": vars(summary.occupancy) | {"changes": list(summary.occupancy.changes)},
         "energy": summary.energy,
@@ -90,6 +92,28 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         ],
         "fingerprint": dict(campaign.fingerprint),
     }
+
+
+def _profile(summary: Summary) -> list[dict[str, Any]]:
+    """A row per fixture, arm, piece and operator, over all profiled rounds of that arm."""
+    return [
+        {
+            "fixture_id": name,
+            "role": role.value,
+            "rounds": arm.rounds,
+            "round_ns": arm.round_ns,
+            "clock": ", ".join(sorted(arm.clocks)),
+            "piece": piece,
+            "operator": operator,
+            "schedules": sorted(share.schedules),
+            "calls": share.calls,
+            "launches": share.launches,
+            "total_ns": share.total_ns,
+        }
+        for name, arms in summary.profiles.items()
+        for role, arm in arms.items()
+        for (piece, operator), share in arm.shares.items()
+    ]
 
 
 def judged(judgement: Judgement) -> dict[str, Any]:

@@ -162,11 +162,11 @@ class Reader:
         return self._facts(IdentityEvent, schema.identity, campaign_id)
 
     def requests(self, campaign_id: str, *, with_rounds: bool = True) -> Iterator[StoredRequest]:
-        """Every request as it was recorded, warm-ups and superseded ones too."""
+        """Every request as it was recorded, warm-ups and superseded ones too; profiles are `operator_times`."""
         newest = self.recorded(campaign_id).block_attempts
         for row in self._rows(schema.request, campaign_id, "id"):
             rounds = self.rounds(row["id"]) if with_rounds else ()
-            request = decode(Request, row, rounds=rounds, token_ids=unpack_ids(row["token_ids"]))
+            request = decode(Request, row, rounds=rounds, token_ids=unpack_ids(row["token_ids"]), profile=None)
             latest = newest.get((row["startup"], row["fixture"], row["seed"]), 0)
             # Attempt 0 is no block's: the warm-ups of a new server life.
             yield StoredRequest(row["id"], request, 0 < row["block_attempt"] < latest)
@@ -177,6 +177,10 @@ class Reader:
     def token_ids(self, request_id: int) -> tuple[int, ...] | None:
         query = select(schema.request.c.token_ids).where(schema.request.c.id == request_id)
         return unpack_ids(self.connection.scalar(query))
+
+    def operator_times(self, campaign_id: str) -> Sequence[RowMapping]:
+        """The rows of every profile, those of superseded block attempts too."""
+        return self._rows(schema.operator_time, campaign_id, "id")
 
     def pairs(self, campaign_id: str) -> list[Pair]:
         """Every pair, those of superseded block attempts too."""

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from campaigns.plan import PairKey
+from campaigns.records import Request
 from results.store.hashing import canonical_json
 
 T = TypeVar("T")
@@ -53,6 +54,17 @@ def decode(kind: type[T], row: Mapping[Any, Any], **given: Any) -> T:
         else:
             values[name] = _value(hint, row[name])
     return kind(**values)
+
+
+def operator_times(request: Request) -> list[dict[str, Any]]:
+    """The rows of a request's profile, each with the request's natural key."""
+    profile = request.profile
+    if profile is None:
+        return []
+    key = {column: getattr(request.key, column) for column in _SPREAD_KEY}
+    key |= {"campaign_id": request.campaign_id, "block_attempt": request.block_attempt, "role": request.role.value}
+    shared = encode(profile, without=frozenset({"times"}))
+    return [key | shared | encode(time) for time in profile.times]
 
 
 def pack_ids(ids: tuple[int, ...] | None) -> bytes | None:

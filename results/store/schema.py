@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0005"  # the newest revision in migrations/versions; a test compares the two
+REVISION = "0006"  # the newest revision in migrations/versions; a test compares the two
 
 metadata = MetaData()
 
@@ -239,6 +239,38 @@ round_ = Table(
     Column("round_index", Integer, primary_key=True),
     *_integers(*_ROUND_INTEGERS),
     sqlite_with_rowid=False,
+)
+
+operator_time = Table(
+    "operator_time",
+    metadata,
+    _id(),
+    _campaign(),
+    *_required(Integer, "startup"),
+    *_required(Text, "fixture"),
+    *_required(Integer, "seed", "repeat", "block_attempt"),
+    *_required(Text, "role"),
+    *_required(Integer, "rounds"),
+    *_required(Text, "clock"),
+    *_required(Integer, "round_ns"),
+    *_required(Text, "piece", "operator", "schedule"),
+    *_required(Integer, "calls"),
+    *_integers("launches"),
+    *_required(Integer, "total_ns"),
+    _hash(),
+    UniqueConstraint(
+        "campaign_id",
+        "startup",
+        "fixture",
+        "seed",
+        "repeat",
+        "block_attempt",
+        "role",
+        "piece",
+        "operator",
+        "schedule",
+        name="one_operator_time",
+    ),
 )
 
 pair = Table(

@@ -148,8 +148,11 @@ def _read(table: Table, row: Mapping[Any, Any]) -> None:
         decode(Startup, row, role=Role(row["role"]) if row["role"] else None)
         _require(isinstance(json.loads(row["identity"]), dict), "identity is no mapping")
     elif table is schema.request:
-        decode(Request, row, rounds=(), token_ids=unpack_ids(row["token_ids"]))
+        decode(Request, row, rounds=(), token_ids=unpack_ids(row["token_ids"]), profile=None)
         _require(all(type(n) is int for n in json.loads(row["counters"]).values()), "counters are not numbers")
+    elif table is schema.operator_time:
+        Role(row["role"])
+        _require(row["rounds"] > 0 and row["total_ns"] >= 0, "it has a time of no round, or a negative one")
     elif table is schema.request_summary:
         json.loads(row["accepted_histogram"] or "[]")
     elif table.name in _RECORDS:

@@ -154,4 +154,6 @@ def _request_of(reader: Reader, pair: Pair, role: Role) -> Request | None:
         t.phase == "measure",
     )
     row = reader.connection.execute(query).mappings().first()
-    return None if row is None else decode(Request, row, rounds=(), token_ids=unpack_ids(row["token_ids"]))
+    return (
+        None if row is None else decode(Request, row, rounds=(), token_ids=unpack_ids(row["token_ids"]), profile=None)
+    )

@@ -41,7 +41,7 @@ from results.store.locks import CampaignLock
 from results.store.migrate import migrate
 from results.store.recorded import Recorded, recorded
 from results.store.rounds import COLUMNS, Flat, flatten, summarise, to_matrix
-from results.store.rows import encode, pack_ids
+from results.store.rows import encode, operator_times, pack_ids
 
 _ROUNDS_A_STATEMENT = 60  # half the time of one a statement; parameters stay below 999, SQLite's oldest limit
 
@@ -124,15 +124,16 @@ class Store:
         return attempt
 
     def request(self, request: Request) -> None:
-        """One transaction: the request, its rounds, its summary."""
+        """One transaction: the request, its rounds, its summary, its profile."""
         flat = flatten(request.rounds)
         matrix = to_matrix(flat)
-        row = encode(request, without=frozenset({"rounds", "token_ids"}))
+        row = encode(request, without=frozenset({"rounds", "token_ids", "profile"}))
         row |= {"token_ids": pack_ids(request.token_ids), "rounds_sha256": rounds_sha256(matrix)}
         with self.transaction() as connection:
             request_id = _insert(connection, schema.request, row)
             _insert(connection, schema.request_summary, {"request_id": request_id} | summarise(matrix))
             _insert_rounds(connection, request_id, flat)
+            _insert_all(connection, schema.operator_time, operator_times(request))
 
     def pair(self, pair: Pair) -> None:
         self._one(schema.pair, encode(pair))

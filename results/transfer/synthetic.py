@@ -24,6 +24,7 @@ from campaigns.records import (
     DeviceSample,
     EnergySource,
     Process,
+    Profile,
     Reason,
     Request,
     Round,
@@ -76,6 +77,7 @@ class Script:
     cached_tokens: int | None = 0
     sm_clock_mhz: int | None = None
     watts: float | None = None  # of devices that count their energy
+    profile: Profile | None = None
 
 
 Scripts = Callable[[Step, int], Script]  # (step, block attempt)
@@ -271,6 +273,7 @@ class Driver:
             last_wake_ns=_WAKE_NS,
             energy_mj=None if script.watts is None else round(script.watts * (end - send) * 1e-6),
             energy_source=None if script.watts is None else EnergySource.COUNTER,
+            profile=None if warmup else script.profile,
         )
 
     def _steps(self, block: Block) -> Iterator[Step]:

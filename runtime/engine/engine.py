@@ -176,7 +176,8 @@ class Engine:
                 if request.cancelled():
                     generation.finish = "cancelled"
                     break
-                yield self.decoder.round(generation, state, generation.rows(self.block_size))
+                rows = generation.rows(self.block_size)
+                yield self.decoder.operators.within("round", self.decoder.round, generation, state, rows)
             yield Finish(generation.finish)
         finally:
             self._answering = False

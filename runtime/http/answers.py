@@ -70,6 +70,7 @@ class Progress:
             "decode_ns": self.decode_ns,
             "num_q1_steps": sum(step.kind == "q1" for step in self.rounds),
             "rounds": [step.details() for step in self.rounds],
+            **({"profile": self.steps[-1].profile} if self.steps and self.steps[-1].profile else {}),
         }
 
 

@@ -13,7 +13,7 @@ from runtime.http.errors import ApiError
 
 _GENERATION = frozenset({
     "model", "max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop", "stop_token_ids", "ignore_eos",
-    "min_tokens", "stream", "stream_options", "return_token_ids", "return_round_details",
+    "min_tokens", "stream", "stream_options", "return_token_ids", "return_round_details", "profile",
     "return_tokens_as_token_ids", "logprobs", "logprobs_mode", "allowed_token_ids", "bad_words",
     "truncate_prompt_tokens", "add_special_tokens", "skip_special_tokens", "include_stop_str_in_output",
     "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",

@@ -66,6 +66,7 @@ GENERATION: Schema = {
     "num_speculative_tokens": _between("integer", 1, 7),
     "return_token_ids": BOOLEAN,
     "return_round_details": BOOLEAN,
+    "profile": BOOLEAN,
 }
 TEMPLATED: Schema = {"messages": MESSAGES, "tools": _array(TOOL), "chat_template_kwargs": {"type": "object"}}
 CHAT: Schema = {

@@ -20,7 +20,7 @@ from runtime.http.form import form_grammar
 from runtime.http.grammar import GrammarChecker
 from runtime.http.penalties import read_penalties
 from runtime.http.speculation import read_speculation
-from runtime.text.generation import Generation, Sampling, Speculation
+from runtime.text.generation import Generation, Profiling, Sampling, Speculation
 from runtime.text.spelling import Spelling
 from runtime.text.tokenizer import ChatTemplate, TextTokenizer
 from runtime.text.transcript import NO_STOPS, Stops
@@ -195,6 +195,7 @@ def _order(body: fields.Body, card: ModelCard, prompt_ids: tuple[int, ...], limi
         logprobs_of_sampled_law=_of_sampled_law(body),
         speculation=read_speculation(body, card.speculation, card.max_drafts),
         penalties=read_penalties(body, card.repetition_penalty, card.tokenizer.num_ids),
+        profiling=Profiling() if fields.boolean(body, "profile") else None,
     )
     return Order(
         generation=generation,

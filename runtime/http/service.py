@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from runtime.http.answers import Progress
 from runtime.http.metrics import ServerMetrics
 from runtime.http.requests import ModelCard, Order
 from runtime.http.speculation import read_speculation, spelled, usual
-from runtime.text.generation import Speculation, Step
+from runtime.text.generation import Generation, Profiling, Speculation, Step
 from runtime.text.transcript import NO_MARKERS, Markers, Piece, Transcript
 from runtime.workers.client import EngineClient, Job
 
@@ -46,9 +47,17 @@ class Service:
     """`card`, `metrics` and `hashes` exist once `prepare` has returned."""
 
     def __init__(
-        self, client: EngineClient, model_dir: Path, served_name: str, asked: Mapping[str, Any] | None = None
+        self,
+        client: EngineClient,
+        model_dir: Path,
+        served_name: str,
+        asked: Mapping[str, Any] | None = None,
+        traces: Path | None = None,
     ) -> None:
-        """`asked`: `speculation` and `num_speculative_tokens` of requests and arms that say nothing of them."""
+        """`asked`: `speculation` and `num_speculative_tokens` of requests and arms that say nothing of them.
+
+        `traces`: the folder that keeps a Chrome trace per arm, of its first profiled request.
+        """
         self.client = client
         self.arm_name = "default"
         self.card: ModelCard | None = None
@@ -58,6 +67,7 @@ class Service:
         self._own_speculation = Speculation()
         self._model_dir = model_dir
         self._served_name = served_name
+        self._traces = traces
         self._libraries = identity.MappedLibraries()
 
     @property
@@ -78,7 +88,13 @@ class Service:
 
     def submit(self, order: Order) -> Run:
         assert self.card is not None and self.metrics is not None, "submit() needs a prepared service"
-        return Run(self, order, self.client.submit(order.generation), self.card, self.metrics)
+        return Run(self, order, self.client.submit(self._traced(order.generation)), self.card, self.metrics)
+
+    def _traced(self, generation: Generation) -> Generation:
+        if generation.profiling is None or self._traces is None:
+            return generation
+        name = re.sub(r"[^\w.-]", "_", self.arm_name)
+        return replace(generation, profiling=Profiling(str(self._traces / f"trace-{name}.json")))
 
     async def arm(self) -> dict[str, Any]:
         per_rank = await self.client.ask("arm")

@@ -43,6 +43,13 @@ class Speculation:
 
 
 @dataclass(frozen=True)
+class Profiling:
+    """Profile the rounds of a request; `trace` is the file that keeps the Chrome trace, empty for none."""
+
+    trace: str = ""
+
+
+@dataclass(frozen=True)
 class Generation:
     """`max_tokens` counts generated tokens, the end-of-sequence token included.
 
@@ -64,6 +71,7 @@ class Generation:
     logprobs_of_sampled_law: bool = False
     speculation: Speculation = Speculation()
     penalties: Penalties = NO_PENALTIES
+    profiling: Profiling | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -71,11 +79,12 @@ class Generation:
     @staticmethod
     def from_json(value: dict[str, Any]) -> Generation:
         lists = {name: tuple(item) for name, item in value.items() if isinstance(item, list)}
-        asked = value["penalties"]
+        asked, profiling = value["penalties"], value["profiling"]
         parts = {
             "sampling": Sampling(**value["sampling"]),
             "speculation": Speculation(**value["speculation"]),
             "penalties": Penalties(**{**asked, "bias": tuple(map(tuple, asked["bias"]))}),
+            "profiling": None if profiling is None else Profiling(**profiling),
         }
         return Generation(**{**value, **lists, **parts})
 
@@ -91,7 +100,8 @@ class TokenLogprobs(NamedTuple):
 class Step:
     """One emission of the engine: `kind` is prefill, spec or q1. Durations are nanoseconds; `ended_ns` is a stamp.
 
-    `logprobs`, if asked for, has an entry per token.
+    `logprobs`, if asked for, has an entry per token. `profile` (`metrics.profile`) comes with the last step of a
+    profiled request.
     """
 
     kind: str
@@ -107,6 +117,7 @@ class Step:
     ended_ns: int = 0
     finish_reason: str | None = None
     logprobs: tuple[TokenLogprobs, ...] = ()
+    profile: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -14,7 +14,9 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields
+from contextlib import contextmanager
+from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +106,7 @@ class Worker:
     def __init__(self, engine: Any, channel: Channel, grammars: GrammarTokenizer, audit_ranks: bool) -> None:
         self._engine = engine
         self._group = engine.group
+        self._is_first = engine.group is None or engine.group.rank == 0
         self._audit_ranks = audit_ranks and engine.group is not None
         self._channel = channel
         self._grammars = grammars
@@ -151,11 +154,24 @@ class Worker:
     def _steps(self, order: Generation, cancelled: Callable[[], bool]) -> Iterator[Step]:
         """The engine's events as steps; the step that ends the answer says why, which the engine tells after it."""
         num_tokens = 0
-        for event in self._engine.generate(engine_request(order, cancelled, self._gate(order))):
-            if hasattr(event, "token_ids"):
-                self._audit(event.token_ids)
-                num_tokens += len(event.token_ids)
-                yield as_step(event, _finish_reason(order, event.token_ids, num_tokens))
+        with self._watcher(order) as watch:
+            for event in self._engine.generate(engine_request(order, cancelled, self._gate(order))):
+                if hasattr(event, "token_ids"):
+                    self._audit(event.token_ids)
+                    num_tokens += len(event.token_ids)
+                    yield watch(as_step(event, _finish_reason(order, event.token_ids, num_tokens)))
+
+    @contextmanager
+    def _watcher(self, order: Generation) -> Iterator[Callable[[Step], Step]]:
+        """What steps pass through: of a profiled request the last one takes the profile along."""
+        if order.profiling is None:
+            yield lambda step: step
+            return
+        from runtime.engine.profiling import RoundProfiler
+
+        keep = Path(order.profiling.trace) if order.profiling.trace and self._is_first else None
+        with RoundProfiler(self._engine.decoder.operators, self._engine.device, keep) as profiler:
+            yield partial(_profiled, profiler)
 
     def _agreed(self, cancelled: bool) -> bool:
         """Ranks hear of a cancellation at different rounds; they stop at the one where rank 0 has heard of it."""
@@ -192,6 +208,17 @@ class Worker:
         self._channel.send({"event": "reply", "call": call, "value": value})
 
 
+def _profiled(profiler: Any, step: Step) -> Step:
+    if step.finish_reason is not None:
+        found = profiler.result()
+        return replace(step, profile=None if found is None else found.details())
+    if step.kind == "prefill":
+        profiler.begin()
+    else:
+        profiler.round_ended()
+    return step
+
+
 def engine_request(order: Generation, cancelled: Callable[[], bool], gate: Any) -> Any:
     from runtime.engine.sequence import GenerateRequest
     from runtime.speculation.logprobs import LogprobsOrder
@@ -218,7 +245,7 @@ def as_step(event: Any, finish_reason: str | None) -> Step:
     said = {"logprobs": event.logprobs, "finish_reason": finish_reason}
     if not hasattr(event, "rows"):
         return Step("prefill", tuple(event.token_ids), total_ns=event.prefill_ns, ended_ns=event.ended_ns, **said)
-    names = {field.name for field in fields(Step)} - said.keys()
+    names = {field.name for field in fields(Step)} - {*said, "profile"}
     return Step(**{name: getattr(event, name) for name in names}, **said)
 
 

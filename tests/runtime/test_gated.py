@@ -1,6 +1,7 @@
 """The gated projection in the models: what runs where, and that a named `projection` still runs in the MLP."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,9 @@ class Sites:
     def run(self, routes: Routes, site: str, op: Any, problem: Any, operands: tuple[Any, ...]) -> Any:
         self.seen.add((site, op.name, routes.selection(op, problem).schedule.name))
         return routes.run(op, problem, *operands)
+
+    def range(self, name: str) -> Any:
+        return nullcontext()
 
 
 def mlp_weights(make: Any) -> dict[str, torch.Tensor]:

@@ -24,6 +24,7 @@ class Dflash2Server(OpenAIServer):
     switches = True
     strict = True
     request_fields: ClassVar[Mapping[str, Any]] = {"return_token_ids": True, "return_round_details": True}
+    profile_fields: ClassVar[Mapping[str, Any] | None] = {"profile": True}
 
     def __init__(self) -> None:
         self._session = Session()
@@ -37,7 +38,8 @@ class Dflash2Server(OpenAIServer):
                     "use startup=co_resident or startup=sequential"
                 )
         command = (sys.executable, "-m", "runtime.server", "--model", model_path(plan.model), "--port", str(port))
-        return Launch((*command, *plan.args, *first.args), {**dict(plan.env), **dict(first.env)})
+        traces = ("--trace-dir", str(workdir)) if plan.traces else ()
+        return Launch((*command, *traces, *plan.args, *first.args), {**dict(plan.env), **dict(first.env)})
 
     def select(self, base_url: str, arm: Arm) -> None:
         wanted: dict[str, Any] = {"name": arm.name, "schedules": dict(arm.schedules)}

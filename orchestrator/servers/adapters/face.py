@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from campaigns.plan import Arm, Fixture, Sampling, ServerPlan
 
@@ -38,6 +38,9 @@ class Capabilities:
 class Adapter(Protocol):
     name: str
     switches: bool  # whether one server can serve both arms of an A/B
+    profile_fields: ClassVar[
+        Mapping[str, Any] | None
+    ]  # what asks for a request's profile; None where a server has none
 
     def launch(self, plan: ServerPlan, arms: tuple[Arm, ...], port: int, workdir: Path) -> Launch | None:
         """None where the server is somebody else's. UsageError when one server cannot be all these arms."""
@@ -56,7 +59,9 @@ class Adapter(Protocol):
 
     def max_model_len(self, base_url: str) -> int | None: ...
 
-    def body(self, fixture: Fixture, seed: int, max_tokens: int, sampling: Sampling, model: str) -> tuple[str, bytes]:
+    def body(
+        self, fixture: Fixture, seed: int, max_tokens: int, sampling: Sampling, model: str, *, profile: bool = False
+    ) -> tuple[str, bytes]:
         """(path, JSON body) of the measured request; the fixture's part is passed on byte for byte."""
 
     def reset_cache(self, base_url: str) -> None:

@@ -25,6 +25,7 @@ class OpenAIServer:
     switches = False
     strict = False  # whether a refused /tokenize is a fault rather than another dialect
     request_fields: ClassVar[Mapping[str, Any]] = {"return_token_ids": True}
+    profile_fields: ClassVar[Mapping[str, Any] | None] = None
 
     def select(self, base_url: str, arm: Arm) -> None:
         return None
@@ -65,7 +66,9 @@ class OpenAIServer:
         except fields.Malformed:
             return None  # another dialect's list
 
-    def body(self, fixture: Fixture, seed: int, max_tokens: int, sampling: Sampling, model: str) -> tuple[str, bytes]:
+    def body(
+        self, fixture: Fixture, seed: int, max_tokens: int, sampling: Sampling, model: str, *, profile: bool = False
+    ) -> tuple[str, bytes]:
         ours: dict[str, Any] = {
             "model": model,
             "max_tokens": max_tokens,
@@ -77,6 +80,7 @@ class OpenAIServer:
             "stream": True,
             "stream_options": {"include_usage": True},
             **self.request_fields,
+            **(self.profile_fields or {} if profile else {}),
         }
         path = "/v1/chat/completions" if fixture.chat else "/v1/completions"
         return path, _joined(fixture, ours)

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,9 @@ import pytest
 
 from campaigns import quantities
 from campaigns.hashes import token_sha256
-from campaigns.records import Reason, Request
+from campaigns.records import OperatorTime, Profile, Reason, Request
 from campaigns.routes import DECODE_STEPS
+from orchestrator.measuring.observe import observe
 
 A, B, C = (11,), (12, 13), (14, 15, 16)
 
@@ -596,6 +598,44 @@ def test_answer_of_the_prefill_alone(wire: Any) -> None:
     assert request.admissible
     assert (request.n_rounds, request.rounds) == (0, ())
     assert request.accepted_sha256 == token_sha256([])
+
+
+def profile(**changes: Any) -> dict[str, Any]:
+    time = {"piece": "verify", "operator": "gdn", "schedule": "bv8", "calls": 9, "launches": 18, "total_ns": 70}
+    other = {"piece": "", "operator": "", "schedule": "", "calls": 0, "launches": None, "total_ns": 5}
+    return {"rounds": 2, "clock": "device", "round_ns": 100, "times": [time, other]} | changes
+
+
+def with_profile(wire: Any, told: Any) -> Any:
+    usage = metrics(engine_round(2), engine_round(3))
+    usage["metrics"]["profile"] = told
+    return wire.play(*wire.stream(*three(wire)[:-1], wire.usage(6, **usage)))
+
+
+def test_a_profile_is_kept_of_a_request_that_was_to_be_profiled(wire: Any) -> None:
+    played = with_profile(wire, profile())
+    assert_is_result_with_engine(played.request)
+    assert played.request.profile is None  # it was not asked for: whatever it is, it is not a profiled run's
+    request = observe(played.exchange, played.reply, replace(wire.context({}), profiled=True))
+    times = OperatorTime("verify", "gdn", "bv8", 9, 18, 70), OperatorTime("", "", "", 0, None, 5)
+    assert request.profile == Profile(2, "device", 100, times)
+    assert (request.admissible, request.reasons) == (False, (Reason.PROFILED,))
+    assert request.accepted_sha256 == played.request.accepted_sha256  # a pair's exactness is what it was
+
+
+@pytest.mark.parametrize(
+    ("told", "names"),
+    [
+        ([], "profile is [], which is not an object"),
+        (profile(rounds=None), "profile.rounds is null"),
+        (profile(clock="sundial"), "clock is 'sundial', which is not one of device, host"),
+        (profile(times=[{"calls": 1}]), "profile.times.total_ns is null"),
+        (profile(times=[{"calls": -1, "total_ns": 1}]), "calls is -1"),
+        (profile(times=[{"calls": 1, "total_ns": 1.5}]), "total_ns is 1.5"),
+    ],
+)
+def test_a_profile_is_whole_or_malformed(wire: Any, told: Any, names: str) -> None:
+    assert_fails(with_profile(wire, told).request, Reason.MALFORMED_STREAM, names)
 
 
 def test_metrics_of_another_server_are_not_ours(wire: Any) -> None:

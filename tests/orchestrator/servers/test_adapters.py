@@ -128,6 +128,12 @@ def test_body_passes_the_fixture_on_byte_for_byte(adapter: Adapter) -> None:
     assert ("return_round_details" in asked) == (adapter.name == "dflash2")
 
 
+def test_a_profile_is_asked_for_where_the_server_has_one(adapter: Adapter) -> None:
+    asked = json.loads(adapter.body(TEXT, 1, 8, Sampling(), "tiny", profile=True)[1])
+    assert asked.get("profile", False) == (adapter.name == "dflash2") == (adapter.profile_fields is not None)
+    assert "profile" not in json.loads(adapter.body(TEXT, 1, 8, Sampling(), "tiny")[1])
+
+
 def test_completions_go_to_completions(adapter: Adapter) -> None:
     path, body = adapter.body(IDS, 1, 8, Sampling(), "tiny")
     assert (path, json.loads(body)["prompt"]) == ("/v1/completions", [5, 6])

@@ -85,6 +85,7 @@ def test_the_schema_defaults_are_three_startups_six_pairs_five_warmups() -> None
         ("sampling.temperature=inf", "sampling.temperature=inf: must lie between"),
         ("sampling.top_k=-5", "sampling.top_k=-5: must be at least -1"),
         ("campaign.max_tokens=0", "campaign.max_tokens=0: must be at least 1"),
+        ("campaign.trace=true", "campaign.trace=true keeps the trace of a profiled run: add campaign.profile=true"),
         ("campaign.name=''", "campaign.name is empty"),
         ("campaign.control.speculation=eagle", "arm torch-plain: speculation=eagle: choose dflash, lookup, none"),
         ("campaign.control.num_speculative_tokens=0", "num_speculative_tokens=0: at least 1"),

@@ -7,12 +7,24 @@ Run once, with the commit that adds a revision; a store that was released is nev
 
 import sqlite3
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
-from campaigns.records import CampaignStatus, Decision, Failure, Probe, Reason, Score, StartupEnd, StartupStatus
+from campaigns.records import (
+    CampaignStatus,
+    Decision,
+    Failure,
+    OperatorTime,
+    Probe,
+    Profile,
+    Reason,
+    Score,
+    StartupEnd,
+    StartupStatus,
+)
 from results.store.schema import REVISION
 from results.store.writer import Store
 from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
@@ -31,7 +43,10 @@ PLAN = CampaignPlan(
 
 def script(step, attempt):
     ms = 16.0 if step.role is Role.CONTROL else 15.5 + step.key.repeat / 100
-    return Script(Trajectory(12, 4, 6), ms + step.key.startup / 10, token_seed=len(step.key.fixture), watts=350.0)
+    times = (OperatorTime("verify", "projection", "columns-128", 12, 12, 9_000), OperatorTime("", "", "", 0, 3, 500))
+    profile = Profile(4, "device", 64_000_000, times) if step.key.fixture == "beta" else None
+    made = Script(Trajectory(12, 4, 6), ms + step.key.startup / 10, token_seed=len(step.key.fixture), watts=350.0)
+    return replace(made, profile=profile)
 
 
 def write(store):

@@ -136,3 +136,18 @@ def tree_hash(root: Path, folders: list[Path]) -> str:
                     content = hashlib.sha256(path.read_bytes()).hexdigest()
                     lines.append(f"{path.relative_to(root).as_posix()}\0{content}\n")
     return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
+
+
+def test_a_profile_comes_with_the_rounds_where_it_is_asked_for(server: Any, arm: Any) -> None:
+    arm("narrow", projection="columns-32")
+    body = {**GENERATE, "max_tokens": 8, "ignore_eos": True, "return_round_details": True}
+    plain = server.ask("POST", "/v1/completions", body).json
+    profiled = server.ask("POST", "/v1/completions", {**body, "profile": True}).json
+    assert profiled["choices"][0]["token_ids"] == plain["choices"][0]["token_ids"]
+    assert "profile" not in plain["metrics"]
+    profile = profiled["metrics"]["profile"]
+    assert profile["rounds"] == len(profiled["metrics"]["rounds"]) - 1 and profile["clock"] == "host"
+    told = {(time["piece"], time["operator"], time["schedule"]) for time in profile["times"]}
+    assert {("draft", "projection", "columns-32"), ("verify", "projection", "columns-32"), ("", "", "")} <= told
+    assert sum(time["total_ns"] for time in profile["times"]) == pytest.approx(profile["round_ns"], rel=1e-6)
+    assert "profile" not in server.ask("POST", "/v1/completions", body).json["metrics"]
