@@ -22,6 +22,8 @@ import uvicorn
 
 from kernels.command_line import Parser
 from runtime.http.app import Limits, build_app
+from runtime.http.connections import ConnectionLimits, bounded
+from runtime.http.door import own_names
 from runtime.http.service import Service
 from runtime.identity import DISTRIBUTION, version
 from runtime.text.generation import SPECULATION
@@ -54,6 +56,10 @@ class ServerOptions:
     max_waiting: int
     max_body_bytes: int
     trace_dir: Path | None
+    max_connections: int
+    header_timeout: float
+    body_timeout: float
+    allowed_host: list[str]
     api_key: str | None
 
     def worker_arguments(self) -> list[str]:
@@ -103,6 +109,12 @@ def parse_options(arguments: list[str] | None = None) -> ServerOptions:
     parser.add_argument(
         "--trace-dir", type=Path, metavar="DIR", help="keep a Chrome trace per arm, of its first profiled request"
     )
+    parser.add_argument("--max-connections", type=_positive, default=ConnectionLimits.max_open, help="before 503")
+    for part, default in (("header", ConnectionLimits.header_s), ("body", ConnectionLimits.body_s)):
+        told = f"for a request's {part} as a whole, before 408"
+        parser.add_argument(f"--{part}-timeout", type=_seconds, default=default, metavar="SECONDS", help=told)
+    named = "a name under which this server may be asked, beside localhost, the host's own and addresses"
+    parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help=named)
     parser.add_argument("--api-key-file", type=Path, help="file whose only line clients must send as bearer key")
     given = parser.parse_args(arguments)
     values = vars(given)
@@ -168,13 +180,15 @@ class Server:
         self._client = EngineClient(options.tensor_parallel_size, options.max_waiting, self._engine_died)
         asked = options.speculation_asked()
         self._service = Service(self._client, options.model, options.served_model_name, asked, traces=options.trace_dir)
-        limits = Limits(options.max_body_bytes, options.api_key)
+        names = own_names(options.host, options.allowed_host)
+        limits = Limits(options.max_body_bytes, options.api_key, names)
+        connections = ConnectionLimits(options.max_connections, options.header_timeout, options.body_timeout)
         config = uvicorn.Config(
             build_app(self._service, limits, self._lifespan),
             log_level="warning",
             access_log=False,
             loop="asyncio",
-            http="h11",
+            http=bounded(connections),
             ws="none",
             lifespan="on",
             timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -219,6 +233,12 @@ def _positive(value: str) -> int:
     if not value.isdecimal() or not int(value):
         raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, not {value}")
     return int(value)
+
+
+def _seconds(value: str) -> float:
+    if not value.replace(".", "", 1).isdecimal() or not float(value):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {value}")
+    return float(value)
 
 
 def _model_folder(parser: argparse.ArgumentParser, model: Path) -> Path:

@@ -154,6 +154,16 @@ class Engine:
         """Runs of each schedule since start, and what ranks had to send each other beside candidates."""
         return [*self.routes.counters(), *self.decoder.vocabulary.counters()]
 
+    def unsound(self) -> str:
+        """After an error in a request: what the next one could not rely on; empty where it can. RuntimeError where the
+        device does not answer.
+        """
+        if self.device.type == "cuda":
+            if torch.cuda.is_current_stream_capturing():
+                return "a graph was being captured"
+            torch.cuda.synchronize(self.device)  # an error inside a kernel spoils the whole context and comes back
+        return self.decoder.memory.pool.taken()
+
     def generate(self, request: GenerateRequest) -> Iterator[Prefill | RoundRecord | Finish]:
         """Events of one request. Raises RuntimeFault; the engine stays usable.
 

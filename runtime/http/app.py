@@ -20,13 +20,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runtime.http import answers, fields
+from runtime.http.bodies import Bodies, GivesBack
+from runtime.http.door import Door
 from runtime.http.errors import ApiError, bad
 from runtime.http.metrics import ServerMetrics
 from runtime.http.openapi import description
 from runtime.http.requests import ModelCard, Order, chat_order, completion_order, tokens_to_count
 from runtime.http.service import Run, Service
 from runtime.identity import version
-from runtime.workers.client import EngineBusy, EngineDead, EngineRefused, QueueFull
+from runtime.workers.client import EngineBusy, EngineDead, EngineRefused, QueueFull, RequestBroke
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -36,6 +38,7 @@ _SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 class Limits:
     max_body_bytes: int
     api_key: str | None = None
+    names: frozenset[str] = frozenset()  # that may stand in a Host header; addresses always may
 
 
 class Routes:
@@ -43,7 +46,7 @@ class Routes:
 
     def __init__(self, service: Service, limits: Limits) -> None:
         self._service = service
-        self._limits = limits
+        self._bodies = Bodies(limits.max_body_bytes)
 
     def table(self) -> list[Route]:
         post, get = ["POST"], ["GET"]
@@ -84,23 +87,27 @@ class Routes:
         return JSONResponse(_model(card))
 
     async def completions(self, request: Request) -> Response:
-        order = await _aside(completion_order, await self._body(request), self._card())
-        return await self._answer(request, order, answers.CompletionWriter(order, self._card()))
+        card = self._card()
+        order = await self._bodies.parsed(request, lambda body: completion_order(body, card))
+        return await self._answer(request, order, answers.CompletionWriter(order, card))
 
     async def chat_completions(self, request: Request) -> Response:
-        order = await _aside(chat_order, await self._body(request), self._card())
-        return await self._answer(request, order, answers.ChatWriter(order, self._card()))
+        card = self._card()
+        order = await self._bodies.parsed(request, lambda body: chat_order(body, card))
+        return await self._answer(request, order, answers.ChatWriter(order, card))
 
     async def tokenize(self, request: Request) -> Response:
         card = self._card()
-        ids = await _aside(tokens_to_count, await self._body(request), card)
+        ids = await self._bodies.parsed(request, lambda body: tokens_to_count(body, card))
         return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": card.max_model_len})
 
     async def detokenize(self, request: Request) -> Response:
         tokenizer = self._card().tokenizer
-        body = await self._body(request)
-        ids = fields.token_ids(body.get("tokens"), "tokens", tokenizer.num_ids)
-        return JSONResponse({"prompt": tokenizer.decode(ids)})
+
+        def decoded(body: fields.Body) -> str:
+            return tokenizer.decode(fields.token_ids(body.get("tokens"), "tokens", tokenizer.num_ids))
+
+        return JSONResponse({"prompt": await self._bodies.parsed(request, decoded)})
 
     async def identity(self, request: Request) -> Response:
         self._card()
@@ -112,7 +119,7 @@ class Routes:
 
     async def select_arm(self, request: Request) -> Response:
         self._card()
-        body = await self._body(request)
+        body = await self._bodies.parsed(request, lambda body: body)
         name, schedules = fields.text(body, "name"), fields.mapping(body, "schedules")
         if not name or schedules is None:
             raise bad("an arm has a name and schedules (operator: schedule)", "schedules" if name else "name")
@@ -134,14 +141,6 @@ class Routes:
         assert self._service.metrics is not None, "a ready service has metrics"
         return self._service.metrics
 
-    async def _body(self, request: Request) -> dict[str, object]:
-        raw = bytearray()
-        async for part in request.stream():
-            raw += part
-            if len(raw) > self._limits.max_body_bytes:
-                raise ApiError(413, f"the body is larger than {self._limits.max_body_bytes} bytes, this server's limit")
-        return fields.parse_object(bytes(raw))
-
     async def _answer(self, request: Request, order: Order, writer: answers.Writer) -> Response:
         run, warning = self._service.submit(order), _warning(order)
         if order.stream:
@@ -155,10 +154,6 @@ class Routes:
         return response
 
 
-# Off the event loop: a long text to tokenise and a grammar to compile take seconds, and other streams must go on.
-_aside = asyncio.to_thread
-
-
 async def _stream(run: Run, writer: answers.Writer) -> AsyncIterator[bytes]:
     try:
         if (opening := writer.opening(run.progress)) is not None:
@@ -169,7 +164,7 @@ async def _stream(run: Run, writer: answers.Writer) -> AsyncIterator[bytes]:
             yield answers.event(closing)
     except EngineRefused as error:
         yield answers.event(ApiError(400, str(error)).body())
-    except EngineDead as error:
+    except (EngineDead, RequestBroke) as error:
         yield answers.event(ApiError(500, str(error)).body())
     finally:
         run.close()
@@ -269,9 +264,11 @@ def build_app(
 ) -> ASGIApp:
     handlers = {
         ApiError: _api_error, HTTPException: _http_error, ClientDisconnect: _client_gone, QueueFull: _said(429),
-        EngineBusy: _said(409), EngineRefused: _said(400), EngineDead: _said(500), Exception: _bug,
+        EngineBusy: _said(409), EngineRefused: _said(400), EngineDead: _said(500),
+        RequestBroke: _said(500), Exception: _bug,
     }  # fmt: skip
     app = Starlette(
         routes=Routes(service, limits).table(), exception_handlers=handlers, lifespan=lambda _: lifespan()
     )  # fmt: skip
-    return app if limits.api_key is None else KeyCheck(app, limits.api_key)
+    keyed = app if limits.api_key is None else KeyCheck(app, limits.api_key)
+    return Door(GivesBack(keyed), limits.names if limits.api_key is None else None)

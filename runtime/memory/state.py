@@ -72,6 +72,11 @@ class StatePool:
         self._free_slots.extend(state.slots)
         self._free_lines.insert(0, state.line)
 
+    def taken(self) -> str:
+        """What is not free; empty between two requests."""
+        missing = self.rows * len(self._tables) - len(self._free_slots)
+        return f"{missing} state slots were not given back" if missing else ""
+
     def copy(self, source: RequestState, target: RequestState) -> None:
         """Make `target` continue exactly as `source` would, byte for byte, in its own slots."""
         for layer, pool in self.recurrent.items():

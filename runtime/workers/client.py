@@ -40,6 +40,10 @@ class EngineRefused(Exception):
     """The engine said no to a call; the message is for the client."""
 
 
+class RequestBroke(Exception):
+    """The engine met an error in this request, and goes on with the others."""
+
+
 class EngineDead(Exception):
     """A worker has ended; nothing can be served any more."""
 
@@ -243,7 +247,7 @@ class EngineClient:
                 worker.facts = message["facts"]
                 if all(peer.facts is not None for peer in self.workers) and len(self.workers) == self._world_size:
                     self._all_ready.set()
-            case "step" | "ended" | "failed" if worker.rank == 0:
+            case "step" | "ended" | "failed" | "broke" if worker.rank == 0:
                 self._hear_job(message)
             case "reply" | "refused":
                 self._hear_reply(worker, message)
@@ -258,6 +262,8 @@ class EngineClient:
                 return
             case "failed":
                 job.steps.put_nowait(EngineRefused(message["message"]))
+            case "broke":
+                job.steps.put_nowait(RequestBroke(message["message"]))
             case "ended":
                 job.steps.put_nowait(None)
         self._running = None

@@ -13,6 +13,7 @@ import platform
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
@@ -30,10 +31,15 @@ if TYPE_CHECKING:
     from runtime.workers.gate import GrammarTokenizer
 
 _PR_SET_PDEATHSIG = 1
+_NATIVE_TRACE = "\nException raised from "  # where torch goes on in C++
 
 
 class RankMismatch(Exception):
     """A broken invariant: the process ends, and with it the server."""
+
+
+class StateInDoubt(Exception):
+    """An error after which another request might be answered wrongly: the process ends."""
 
 
 def main() -> int:
@@ -47,7 +53,7 @@ def main() -> int:
         worker.serve()
     except PeerGone:
         return 0
-    except (RuntimeFault, RankMismatch) as error:
+    except (RuntimeFault, RankMismatch, StateInDoubt) as error:
         channel.send({"event": "fatal", "message": str(error)})
         return 1
     return 0
@@ -148,8 +154,29 @@ class Worker:
                 self._channel.send({"event": "step", "job": job, "step": step.to_json()})
         except RuntimeFault as error:
             self._channel.send({"event": "failed", "job": job, "message": str(error)})
+        except (RuntimeError, MemoryError) as error:
+            self._broke(job, error)
         else:
             self._channel.send({"event": "ended", "job": job})
+
+    def _broke(self, job: int, error: Exception) -> None:
+        """Fails the request with its cause. A request leaves nothing behind that the next one reads: it writes caches
+        and states anew from its first token, as after a cancellation in mid-round. Where more than the request may be
+        hurt the engine ends instead, and says what is in doubt.
+        """
+        traceback.print_exception(error)
+        cause = f"{type(error).__name__}: {str(error).partition(_NATIVE_TRACE)[0].strip()}"
+        if doubt := self._in_doubt():
+            raise StateInDoubt(f"a request failed ({cause}), and the engine ends: {doubt}") from error
+        self._channel.send({"event": "broke", "job": job, "message": f"the request failed in the engine: {cause}"})
+
+    def _in_doubt(self) -> str:
+        if self._group is not None:
+            return "its ranks may stand at different places"
+        try:
+            return self._engine.unsound()
+        except RuntimeError as error:
+            return f"its device does not answer any longer ({error})"
 
     def _steps(self, order: Generation, cancelled: Callable[[], bool]) -> Iterator[Step]:
         """The engine's events as steps; the step that ends the answer says why, which the engine tells after it."""

@@ -165,6 +165,12 @@ def make_environment() -> Callable[..., Path]:
     return made
 
 
+@pytest.fixture(scope="session")
+def serving() -> Callable[..., Any]:
+    """`serve`, for servers that a file's tests share."""
+    return serve
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Any:
     """`start(*options)` gives a context manager with a server of the test's own."""
