@@ -10,6 +10,7 @@
     │   │   └── CannotExecute   its command cannot be executed: no use in trying again
     │   ├── HelperLost          a process of our own died: nothing was wrong with the server, a new life measures again
     │   ├── RayLost             Ray itself is gone: no new life in this run, `resume` goes on
+    │   ├── OutputRefused       standard output takes no more
     │   ├── StoreUnwritable     disk full, read-only, locked
     │   └── StoreUnreadable     damaged, not permitted
     └── IdentityMismatch    6   hash, tokenizer or identity mismatch, store of a newer version
@@ -95,6 +96,10 @@ class HelperLost(WorldError):
 
 
 class RayLost(WorldError):
+    pass
+
+
+class OutputRefused(WorldError):
     pass
 
 

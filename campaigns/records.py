@@ -374,6 +374,25 @@ class Probe:
     line_json: str
 
 
+class Mark(StrEnum):
+    TAG = "tag"
+    UNTAG = "untag"
+    NOTE = "note"
+    ARCHIVE = "archive"
+    RESTORE = "restore"
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What a person wrote to a campaign: a tag, a note, or why it is put aside. Changes no figure of it."""
+
+    campaign_id: str
+    utc: str
+    mark: Mark
+    text: str
+    by: str
+
+
 @dataclass(frozen=True)
 class Decision:
     """What a person decided, and why."""

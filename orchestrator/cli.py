@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from campaigns.errors import CampaignError, Exit, StoreWarning, UsageError
+from campaigns.errors import CampaignError, Exit, OutputRefused, StoreWarning, UsageError, highest
 from campaigns.provenance import METHODOLOGY_VERSION
 from orchestrator import terminal
 from orchestrator.commands.options import Parser
@@ -32,9 +32,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     terminal.print_anything()
     warnings.showwarning = _show  # type: ignore[assignment]  # takes the same words
     try:
-        return int(_code(arguments))
-    finally:
+        code = Exit(_code(arguments))
+    except SystemExit as ended:  # argparse's, after --help
+        code = Exit(int(ended.code or 0))
+    return int(_flushed(code))
+
+
+def _flushed(code: Exit) -> Exit:
+    """What was still in a buffer may be refused as well; once said is enough."""
+    try:
         terminal.flush()
+    except OutputRefused as error:
+        if code is not Exit.WORLD:
+            _tell(f"campaign: {error}")
+        return highest([code, Exit.WORLD])
+    return code
 
 
 def _code(arguments: list[str]) -> int:

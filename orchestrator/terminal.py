@@ -1,7 +1,8 @@
 """What this process prints: in any encoding, and whoever read it may leave.
 
 A reader that leaves (`campaign history | head`, a closed window) shows as EPIPE or EIO of a write; so does a pipe to
-one of our own processes that died. Only the state of our streams themselves tells the two apart.
+one of our own processes that died. Only the state of our streams themselves tells the two apart. A standard output that
+refuses (a full disk, closed from the beginning) is an error of the world; what standard error refuses is dropped.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import os
 import re
 import select
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TextIO, cast
+
+from campaigns.errors import OutputRefused
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # and marks of direction
 _GONE = (errno.EPIPE, errno.EIO)
@@ -26,12 +30,24 @@ def print_anything() -> None:
     what would command it: names in a store are anybody's.
     """
     codecs.register_error("spelt", _spelt)
+    _open_standard_descriptors()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         with suppress(AttributeError):  # a test's own stream
             stream.reconfigure(errors="spelt")
             if stream.isatty():
                 setattr(sys, name, Harmless(stream))
+    if not isinstance(sys.stdout, Answer):
+        sys.stdout = cast(TextIO, Answer(cast(TextIO, sys.stdout or _Closed())))
+
+
+def _open_standard_descriptors() -> None:
+    """One that was closed (`campaign … >&-`) would become the next file that is opened, and be written into."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free: this one
 
 
 def harmless(text: str) -> str:
@@ -68,9 +84,42 @@ class Harmless(_Wrapped):
         return len(text)
 
 
+class _Closed(io.StringIO):
+    """Where a standard output should be that was closed before this program began."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+class Answer(_Wrapped):
+    """Standard output: what it refuses is lost, and whoever asked must know."""
+
+    def write(self, text: str) -> int:
+        with _told():
+            return self.stream.write(text)
+
+    def flush(self) -> None:
+        with _told():
+            self.stream.flush()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if reader_left(error):
+            raise
+        raise OutputRefused(
+            f"standard output cannot be written ({error.strerror}): what should stand there is lost, ask again"
+        ) from error
+
+
 def drawing(stream: TextIO) -> TextIO:
     """Where a progress bar may be drawn, for as long as somebody looks."""
-    behind = stream.stream if isinstance(stream, Harmless) else stream
+    behind = stream
+    while isinstance(behind, Harmless | Answer):
+        behind = behind.stream
     return cast(TextIO, Lasting(behind))
 
 
@@ -97,24 +146,26 @@ def _is_gone(fd: int) -> bool:
 
 def fall_silent() -> None:
     """Send what is still printed nowhere, so that the interpreter's last flush cannot fail."""
-    null = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
         if _is_gone(fd):
-            os.dup2(null, fd)
-    os.close(null)
+            _discard(fd)
 
 
 def flush() -> None:
-    """What is still in the buffers; a reader that left meanwhile changes no exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError as error:
-            if not reader_left(error):
-                raise
-            fall_silent()
-        except ValueError:
-            continue  # closed
+    """What is still in the buffers; a reader that left meanwhile changes no exit code. OutputRefused of stdout."""
+    Lasting(sys.stderr).flush()
+    try:
+        Lasting(sys.stdout).flush()
+    except OutputRefused:
+        _discard(1)
+        raise
+
+
+def _discard(fd: int) -> None:
+    """What is still in its buffer goes nowhere, so that the interpreter's last flush does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, fd)
+    os.close(null)
 
 
 class Lasting(_Wrapped):
@@ -124,16 +175,18 @@ class Lasting(_Wrapped):
         try:
             return self.stream.write(text)
         except OSError as error:
-            self._require_left(error)
+            _drop(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self.stream.flush()
         except OSError as error:
-            self._require_left(error)
+            _drop(error)
+        except ValueError:
+            return  # it was closed
 
-    def _require_left(self, error: OSError) -> None:
-        if not reader_left(error):
-            raise error
+
+def _drop(error: OSError) -> None:
+    if reader_left(error):
         fall_silent()

@@ -3,6 +3,7 @@
 A face parses words and prints answers; it knows no way of measuring and makes no exit code out of an exception.
 """
 
+from orchestrator.commands.annotate import add_archive_parser, add_note_parser, add_tag_parser
 from orchestrator.commands.completion import add_completion_parser
 from orchestrator.commands.corpus import add_corpus_parser
 from orchestrator.commands.doctor import add_doctor_parser
@@ -37,6 +38,9 @@ ALL = (
     add_trend_parser,
     add_query_parser,
     add_baseline_parser,
+    add_tag_parser,
+    add_note_parser,
+    add_archive_parser,
     add_export_parser,
     add_import_parser,
     add_plan_parser,

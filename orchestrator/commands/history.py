@@ -18,7 +18,7 @@ from orchestrator.commands.options import (
     store_option,
     table_option,
 )
-from orchestrator.commands.report import write
+from orchestrator.commands.report import tell_aside, write
 
 _QUERY = """Views: v_round v_request v_pair v_startup v_effect v_campaign, beside the tables; --schema [TABLE]
 lists them with the unit and meaning of each column, docs/history.md has twelve questions with their SQL, e.g.
@@ -48,6 +48,8 @@ def _filters(parser: argparse.ArgumentParser) -> None:
         ("baseline", "members of this baseline only"),
     ):
         group.add_argument(f"--{name}", default="", metavar="WORD", help=what)
+    group.add_argument("--tag", default="", metavar="TAG", help="exactly this tag")
+    group.add_argument("--archived", action="store_true", help="those as well that were put aside")
     group.add_argument(
         "--since", type=_utc, default="", metavar="UTC", help="not before this, e.g. 2026-11 or 2026-11-01T12:00"
     )
@@ -72,7 +74,7 @@ def _utc(text: str) -> str:
 def _wanted(options: argparse.Namespace, reader: Any, **more: str) -> Any:
     from results.history.entries import Filter, check
 
-    names = ("arm", "gpu", "model", "name", "mode", "since", "fixture")
+    names = ("arm", "gpu", "model", "name", "mode", "since", "fixture", "tag", "archived")
     only = None
     if options.baseline:
         found = reader.baselines()
@@ -98,6 +100,8 @@ def run_history(options: argparse.Namespace) -> int:
         frame = scores(reader, wanted) if options.scores else history(reader, wanted)
         beside = scores(reader, wanted) if options.format == "table" and not options.scores else frame.iloc[:0]
         damaged = reader.damaged.lines()
+        if not options.archived:
+            tell_aside(reader)
     show(frame.drop(columns=_unknown(frame)) if options.format == "table" else frame)
     if not beside.empty:
         print("\nScores (separate denominators; p: McNemar, exact):")

@@ -123,11 +123,18 @@ def sandbox_setting(words: Sequence[str]) -> Sandbox:
 
 def decision_options(parser: argparse.ArgumentParser) -> None:
     """Who decides and why; both are kept, so neither may be empty."""
-    parser.add_argument("--by", required=True, type=_said, metavar="NAME", help="who decides")
-    parser.add_argument("--reason", required=True, type=_said, metavar="TEXT", help="why; kept with the decision")
+    parser.add_argument("--by", required=True, type=_decided, metavar="NAME", help="who decides")
+    parser.add_argument("--reason", required=True, type=_decided, metavar="TEXT", help="why; kept with the decision")
 
 
-def _said(text: str) -> str:
+def _decided(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty: a decision is kept with who made it and why")
+    return text.strip()
+
+
+def said(text: str) -> str:
+    """Words that are kept beside a campaign."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: write what is to be kept")
     return text.strip()

@@ -74,6 +74,7 @@ def add_status_parser(subparsers: Any) -> None:
     store_option(parser)
     formats = ("text", "md", "json", "jsonl", "csv")
     parser.add_argument("--format", default="text", choices=formats, help="default: %(default)s")
+    parser.add_argument("--archived", action="store_true", help="list those as well that were put aside")
     parser.add_argument("--watch", action="store_true", help="follow one campaign until it ends (default: the last)")
     parser.set_defaults(run=run_status)
 
@@ -85,16 +86,30 @@ def run_status(options: argparse.Namespace) -> int:
 
     if options.watch:
         return _follow(options.store, options.id or "last")
+
+    def listed(reader: Any) -> Any:
+        if not options.archived:
+            tell_aside(reader)
+        return standings(reader, archived=options.archived)
+
     with Reader.open(options.store) as reader:
         if options.format != "text":
-            named = [reader.campaign(reader.resolve(options.id))] if options.id else reader.campaigns()
-            rows = [standing(reader, campaign).row for campaign in named]
-            sys.stdout.write(lay_out(options.format, STANDING, rows))
+            named = [standing(reader, reader.campaign(reader.resolve(options.id)))] if options.id else listed(reader)
+            sys.stdout.write(lay_out(options.format, STANDING, [each.row for each in named]))
             print("".join(f"{line}\n" for line in reader.damaged.lines()), end="", file=sys.stderr)
             return int(Exit.COMPLETE)
-        lines = details(reader, reader.resolve(options.id)) if options.id is not None else standings(reader)
+        if options.id is not None:
+            lines = details(reader, reader.resolve(options.id))
+        else:
+            lines = [each.line for each in listed(reader)] + reader.damaged.lines()
     print("\n".join(lines) or f"the store {options.store} holds no campaign yet")
     return int(Exit.COMPLETE)
+
+
+def tell_aside(reader: Any) -> None:
+    """On standard error, so that nobody takes a list for the whole."""
+    if aside := len(reader.archived()):
+        print(f"{counted(aside, 'archived campaign')} not listed: --archived lists them too", file=sys.stderr)
 
 
 def _follow(store: Path, name: str) -> int:

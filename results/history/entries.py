@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from campaigns.judging.statistics import percent
 from campaigns.judging.verdicts import Judgement, Sample, Setting, Verdict
 from campaigns.nearest import nearest
 from campaigns.plan import Role
-from results.reading.effects import Effects, effects
-from results.reading.past import known, left_out, lending, pasts
+from results.reading.effects import Effects, Memory, effects
+from results.reading.past import Known, Told, known, left_out, lending
 from results.reading.profiles import is_profiled
 from results.store.reader import Reader
 
@@ -59,6 +60,7 @@ COLUMNS = (
     "noise_floor_pct",
     "evidence",
     "verdict",
+    "tags",
     *ENERGIES,
 )
 
@@ -75,12 +77,16 @@ class Filter:
     verdict: str = ""
     mode: str = ""
     name: str = ""
+    tag: str = ""  # exactly this
+    archived: bool = False  # those that were put aside as well
     campaigns: frozenset[str] | None = None  # only these
 
     def takes(self, about: Mapping[str, Any]) -> bool:
         named = all(_has(about, part, getattr(self, part)) for part in _NAMES)
         listed = self.campaigns is None or about["campaign_id"] in self.campaigns
-        return bool(named and listed and about["created_utc"] >= self.since)
+        tagged = not self.tag or self.tag in about["tags"].split(", ")
+        shown = self.archived or not about["archived"]
+        return bool(named and listed and tagged and shown and about["created_utc"] >= self.since)
 
 
 EVERYTHING = Filter()
@@ -92,10 +98,26 @@ def _has(about: Mapping[str, Any], part: str, word: str) -> bool:
     return any(word.lower() in name.lower() for name in about["names"][part])
 
 
-def history(reader: Reader, wanted: Filter = EVERYTHING) -> pd.DataFrame:
+class Judged:
+    """What a process that is asked many times remembers: effects, and rows that came from the same effects."""
+
+    def __init__(self) -> None:
+        self.effects = Memory()
+        self._rows: dict[str, tuple[Any, list[dict[str, Any]]]] = {}
+
+    def rows(self, name: str, basis: Any, make: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        known = self._rows.get(name)
+        if known is None or known[0] != basis:
+            known = self._rows[name] = (basis, make())
+        return known[1]
+
+
+def history(reader: Reader, wanted: Filter = EVERYTHING, memory: Judged | None = None) -> pd.DataFrame:
     """COLUMNS, oldest first."""
     chosen = [about for about in _every(reader) if wanted.takes(about)]
-    rows = [row for row in _rows(reader, chosen) if wanted.fixture in row["fixture"]] if chosen else []
+    rows = (
+        [row for row in _rows(reader, chosen, memory or Judged()) if wanted.fixture in row["fixture"]] if chosen else []
+    )
     frame = pd.DataFrame([[row[column] for column in COLUMNS] for row in rows], columns=list(COLUMNS))
     return frame[frame.verdict == wanted.verdict] if wanted.verdict else frame
 
@@ -113,14 +135,22 @@ def check(reader: Reader, wanted: Filter) -> None:
         known = [name for about in every for name in about["names"][part]]
         if word and not any(_has(about, part, word) for about in every):
             raise UsageError(f"--{part} {word}: no recorded campaign has it; {nearest(word, known)}")
+    tags = dict.fromkeys(tag for about in every for tag in about["tags"].split(", ") if tag)
+    if wanted.tag and wanted.tag not in tags:
+        raise UsageError(f"--tag {wanted.tag}: no recorded campaign has it; {nearest(wanted.tag, tags)}")
     if wanted.verdict and wanted.verdict not in list(Verdict):
         raise UsageError(f"--verdict {wanted.verdict}: there is no such verdict; {nearest(wanted.verdict, Verdict)}")
 
 
 def _every(reader: Reader) -> list[dict[str, Any]]:
     """Profiled runs are left out: they measured nothing that could be set beside a measurement."""
-    every = (_about(dict(row)) for row in reader.connection.execute(_CAMPAIGNS).mappings())
-    return [about for about in every if not about["profiled"]]
+    tags, archived = reader.tags(), reader.archived()
+    rows = [_about(dict(row)) for row in reader.connection.execute(_CAMPAIGNS).mappings()]
+    return [
+        {**row, "tags": ", ".join(tags.get(row["campaign_id"], ())), "archived": row["campaign_id"] in archived}
+        for row in rows
+        if not row["profiled"]
+    ]
 
 
 def _about(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,28 +178,43 @@ def _names(text: str) -> str:
     return ", ".join(json.loads(text)) if text.startswith("[") else text
 
 
-def _rows(reader: Reader, chosen: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _rows(reader: Reader, chosen: Sequence[Mapping[str, Any]], memory: Judged) -> Iterator[dict[str, Any]]:
     """Each campaign judged as its report does, by the rules of its version."""
     every = known(reader)
     by_id = {each.campaign_id: each for each in every}
-    found = effects(reader, {each.campaign_id: each.plan for each in every})
+    found = effects(reader, {each.campaign_id: each.plan for each in every}, memory.effects)
     resolutions = _resolutions(reader, list(by_id))
-    without = left_out(reader)
+    without, told = left_out(reader), Told(found)
     for about in (about for about in chosen if about["campaign_id"] not in reader.damaged):
         one = by_id[about["campaign_id"]]
-        groups = found[one.campaign_id]
+        groups, resolution = found[one.campaign_id], resolutions.get(one.campaign_id)
         entering = [name for name, group in groups.items() if group.pairs]
-        each, whole = pasts(one, lending(one, every, without), found, entering)
-        samples = {
-            name: _sample(group, resolutions.get(one.campaign_id), each.get(name, Past()))
-            for name, group in groups.items()
-        }
-        setting = Setting(int(one.plan["seed"]), whole, resamples=0)
-        judged = rules_of(about["methodology"])(samples, setting) if samples else None
-        for name, judgement in judged.fixtures.items() if judged else ():
-            joules = groups[name].energy_per_token_j
-            energies = dict(zip(ENERGIES, map(joules.get, Role), strict=True))
-            yield {**about, "fixture": name, **_figures(judgement, groups[name].n_recorded), **energies}
+        each, whole = told.pasts(one, lending(one, every, without), entering)
+        basis = (groups, resolution, each, whole)
+        judge = partial(_judge, one, about["methodology"], *basis)
+        yield from ({**about, **row} for row in memory.rows(one.campaign_id, basis, judge))
+
+
+def _judge(
+    one: Known,
+    methodology: int,
+    groups: Mapping[str, Effects],
+    resolution: float | None,
+    each: Mapping[str, Past],
+    whole: Past,
+) -> list[dict[str, Any]]:
+    samples = {name: _sample(group, resolution, each.get(name, Past())) for name, group in groups.items()}
+    if not samples:
+        return []
+    judged = rules_of(methodology)(samples, Setting(int(one.plan["seed"]), whole, resamples=0))
+    return [
+        {"fixture": name, **_figures(judgement, groups[name].n_recorded), **_energies(groups[name])}
+        for name, judgement in judged.fixtures.items()
+    ]
+
+
+def _energies(group: Effects) -> dict[str, float | None]:
+    return dict(zip(ENERGIES, map(group.energy_per_token_j.get, Role), strict=True))
 
 
 def _resolutions(reader: Reader, ids: Sequence[str]) -> dict[str, float]:

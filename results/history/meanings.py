@@ -19,7 +19,7 @@ CAMPAIGNS = "v_campaign"
 CAMPAIGN_COLUMNS = (
     *("campaign_id", "created_utc", "name", "status", "mode", "control", "candidate", "fixture_id", "effect_pct"),
     *("ci_low_pct", "ci_high_pct", "noise_floor_pct", "evidence", "verdict", "n_startups", "n_pairs", "n_admissible"),
-    *("gpu", "host", "model", "git_commit"),
+    *("gpu", "host", "model", "git_commit", "tags"),
 )
 _UNITS = {
     "ns": "ns", "ms": "ms", "s": "s", "mhz": "MHz", "mw": "mW", "mj": "mJ", "c": "degrees C", "bytes": "bytes",
@@ -240,6 +240,8 @@ n_startups: startups with an admissible pair
 gpu: names of the devices
 model: checkpoint or name of the served model
 git_commit: of the code that measured
+tags: what people tagged it with, by commas
+mark: tag, untag, note, archive or restore
 """
 MEANINGS = dict(line.split(": ", 1) for line in _TEXT.strip().splitlines())
 

@@ -57,9 +57,9 @@ def _add_campaigns(reader: Reader, connection: sqlite3.Connection) -> None:
 
     A temporary table of this connection: the store itself is only read.
     """
-    from results.history.entries import history  # pandas and the statistics, for questions that name the view
+    from results.history.entries import Filter, history  # pandas and the statistics, for questions that name the view
 
-    rows = [_campaign_row(reader, row) for row in history(reader).to_dict("records")]
+    rows = [_campaign_row(reader, row) for row in history(reader, Filter(archived=True)).to_dict("records")]
     columns = ", ".join(CAMPAIGN_COLUMNS)
     connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {CAMPAIGNS} ({columns})")
     connection.execute(f"DELETE FROM {CAMPAIGNS}")

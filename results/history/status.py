@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,7 +13,7 @@ from campaigns.records import Campaign, CampaignStatus
 from results.reading.health import told_once
 from results.store.reader import Reader
 
-STANDING = ("campaign_id", "created_utc", "name", "status", "reason", "n_pairs", "n_planned_pairs")
+STANDING = ("campaign_id", "created_utc", "name", "status", "reason", "n_pairs", "n_planned_pairs", "tags")
 
 
 @dataclass(frozen=True)
@@ -22,32 +23,35 @@ class Standing:
     reason: str
     n_recorded: int
     n_planned: int
+    tags: tuple[str, ...] = ()
 
     @property
     def row(self) -> tuple[str | int, ...]:
         """Under the names of STANDING."""
         c = self.campaign
         named = (c.campaign_id, c.created_utc, c.name, self.status.value, self.reason)
-        return *named, self.n_recorded, self.n_planned
+        return *named, self.n_recorded, self.n_planned, ", ".join(self.tags)
 
     @property
     def line(self) -> str:
         c = self.campaign
         reason = f"  ({self.reason})" if self.reason else ""
         pairs = f"{self.n_recorded}/{self.n_planned} pairs"
-        return f"{c.campaign_id}  {c.created_utc}  {self.status.value:<11}  {pairs}  {c.name}{reason}"
+        tags = f"  [{', '.join(self.tags)}]" if self.tags else ""
+        return f"{c.campaign_id}  {c.created_utc}  {self.status.value:<11}  {pairs}  {c.name}{tags}{reason}"
 
 
-def standings(reader: Reader) -> list[str]:
-    """A line for every campaign, those last that cannot be read."""
-    lines = []
+def standings(reader: Reader, *, archived: bool = False) -> list[Standing]:
+    """Of every campaign that can be read, oldest first; `archived`: those as well that were put aside."""
+    found, aside, tags = [], frozenset() if archived else reader.archived(), reader.tags()
     for campaign in reader.campaigns():
-        with reader.damaged.sparing(campaign.campaign_id):
-            lines.append(standing(reader, campaign).line)
-    return lines + reader.damaged.lines()
+        if campaign.campaign_id not in aside:
+            with reader.damaged.sparing(campaign.campaign_id):
+                found.append(standing(reader, campaign, tags))
+    return found
 
 
-def standing(reader: Reader, campaign: Campaign) -> Standing:
+def standing(reader: Reader, campaign: Campaign, tags: Mapping[str, Sequence[str]] | None = None) -> Standing:
     history = reader.status_history(campaign.campaign_id)
     newest = history[-1] if history else None
     return Standing(
@@ -56,6 +60,7 @@ def standing(reader: Reader, campaign: Campaign) -> Standing:
         newest.reason if newest else "the driver died before it wrote a status",
         len(reader.recorded(campaign.campaign_id).pairs),
         n_planned(campaign),
+        tuple((reader.tags() if tags is None else tags).get(campaign.campaign_id, ())),
     )
 
 
@@ -87,5 +92,6 @@ def details(reader: Reader, campaign_id: str) -> list[str]:
         lines.append(f"  startup {start.startup + 1}, attempt {start.attempt}: {pairs}{end}")
     events = [(e.utc, f"{e.status.value} {e.reason}".rstrip()) for e in reader.status_history(campaign_id)]
     failures = [(f.utc, f"{f.reason.value}: {f.message}") for f in told_once(reader.failures(campaign_id))]
-    timeline = sorted([*failures, *events], key=lambda entry: datetime.fromisoformat(entry[0]))
+    notes = [(n.utc, f"{n.mark.value} by {n.by}: {n.text}") for n in reader.annotations(campaign_id)]
+    timeline = sorted([*failures, *events, *notes], key=lambda entry: datetime.fromisoformat(entry[0]))
     return lines + [f"  {utc} {what}" for utc, what in timeline]

@@ -7,17 +7,18 @@ what there is.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from sqlalchemy import bindparam, text
 
 from campaigns.judging.statistics import PairEffect, by_startup, startup_medians
 from campaigns.plan import Role
-from results.reading.exclusions import EXCLUDING, excluded, grouped
+from results.reading.exclusions import EXCLUDING, excluded, group_names
 from results.reading.levels import Source
 from results.store.reader import Reader
 
@@ -40,6 +41,13 @@ SELECT campaign_id, startup, fixture, seed, repeat, block_attempt, role, energy_
 FROM request WHERE phase = 'measure' AND energy_mj IS NOT NULL AND campaign_id IN :campaigns
 """).bindparams(bindparam("campaigns", expanding=True))
 _KEY = ["campaign_id", "startup", "fixture", "seed", "repeat", "block_attempt"]
+_ROW = ("fixture", "seed", "startup", "admissible", "delta_log", "control_first", "control_ns")
+_JOULES = tuple((role, f"energy_mj_{role.value}", f"tokens_{role.value}") for role in Role)
+_STATES = text("""
+SELECT c.campaign_id, (SELECT max(id) FROM pair p WHERE p.campaign_id = c.campaign_id),
+    (SELECT max(id) FROM block b WHERE b.campaign_id = c.campaign_id),
+    (SELECT max(id) FROM failure f WHERE f.campaign_id = c.campaign_id) FROM campaign c
+""")
 
 
 @dataclass(frozen=True)
@@ -51,25 +59,58 @@ class Effects:
     levels: dict[int, float]  # ln of the control's median request average in ns, by startup
     energy_per_token_j: dict[Role, float]  # of the arms whose every request told it
 
-    @property
+    @cached_property
     def medians(self) -> dict[int, float]:
+        """Computed once: every later campaign of the same host asks for them."""
         return startup_medians(by_startup(self.pairs))
 
 
-def effects(reader: Reader, plans: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Effects]]:
+class Memory:
+    """What was computed of campaigns that have grown by no row since, for a process that is asked many times.
+
+    Rows are inserted once and never changed, so the newest ids of a campaign say whether it did.
+    """
+
+    def __init__(self) -> None:
+        self._states: dict[str, tuple[Any, ...]] = {}
+        self._groups: dict[str, dict[str, Effects]] = {}
+
+    def changed(self, reader: Reader, names: Collection[str]) -> list[str]:
+        """Those of the named campaigns that must be read again; from now on they are known as they stand."""
+        file = reader.path.stat()
+        found = {row[0]: (file.st_dev, file.st_ino, *row[1:]) for row in reader.connection.execute(_STATES)}
+        old = [name for name in names if name not in self._groups or self._states.get(name) != found.get(name)]
+        self._states = found
+        return old
+
+    def keep(self, groups: Mapping[str, dict[str, Effects]]) -> None:
+        self._groups |= groups
+
+    def of(self, names: Iterable[str]) -> dict[str, dict[str, Effects]]:
+        return {name: self._groups[name] for name in names}
+
+
+def effects(
+    reader: Reader, plans: Mapping[str, Mapping[str, Any]], memory: Memory | None = None
+) -> dict[str, dict[str, Effects]]:
     """By campaign, of which `plans` has the plan, and by group."""
+    memory = memory or Memory()
+    names = memory.changed(reader, plans)
+    memory.keep(_read(reader, {name: plans[name] for name in names}) if names else {})
+    return {name: {} if name in reader.damaged else groups for name, groups in memory.of(plans).items()}
+
+
+def _read(reader: Reader, plans: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Effects]]:
     frame = pd.read_sql(_PAIRS, reader.connection, params={"campaigns": list(plans)})
     frame["admissible"] = frame.admissible.astype(bool)
     _set_aside(reader, frame)
     frame = _with_energy(reader, frame, list(plans))
-    by_campaign = {str(name): rows.copy() for name, rows in frame.groupby("campaign_id", sort=False)}
     found: dict[str, dict[str, Effects]] = {name: {} for name in plans}
-    for name, rows in by_campaign.items():
-        with reader.damaged.sparing(name):
-            failures = [failure for failure in reader.failures(name) if failure.reason in EXCLUDING]
-            groups = grouped(excluded(rows, failures), plans[name])
-            found[name] = {group: _effects(pairs) for group, pairs in groups.items()}
-    return {name: groups if name not in reader.damaged else {} for name, groups in found.items()}
+    for name, rows in frame.groupby("campaign_id", sort=False):
+        with reader.damaged.sparing(str(name)):
+            failures = [failure for failure in reader.failures(str(name)) if failure.reason in EXCLUDING]
+            found[str(name)] = _groups(excluded(rows.copy(), failures) if failures else rows, plans[str(name)])
+    return found
 
 
 def _set_aside(reader: Reader, frame: pd.DataFrame) -> None:
@@ -97,25 +138,49 @@ def _with_energy(reader: Reader, frame: pd.DataFrame, campaigns: list[str]) -> p
     return frame
 
 
-def _energies(counted: pd.DataFrame) -> dict[Role, float]:
-    found = {}
-    for role in Role:
-        energy_mj, tokens = (counted[f"{name}_{role.value}"] for name in ("energy_mj", "tokens"))
-        if len(counted) and energy_mj.notna().all() and tokens.notna().all() and tokens.sum():
-            found[role] = float(energy_mj.sum() / tokens.sum()) * 1e-3
-    return found
+def _energies(rows: pd.DataFrame) -> list[dict[Role, tuple[float, float]]]:
+    """mJ and tokens of both requests of every row, NaN where unknown."""
+    columns = [(role, rows[energy].tolist(), rows[tokens].tolist()) for role, energy, tokens in _JOULES]
+    return [{role: (energy[i], tokens[i]) for role, energy, tokens in columns} for i in range(len(rows))]
 
 
-def _effects(rows: pd.DataFrame) -> Effects:
-    timed = rows[rows.admissible & rows.delta_log.notna()]
-    columns = zip(timed.startup, timed.delta_log, timed.control_first, strict=True)
-    levels = np.log(timed[timed.control_ns > 0].groupby("startup").control_ns.median())
-    return Effects(
-        [PairEffect(int(startup), float(delta), bool(first)) for startup, delta, first in columns],
-        len(rows),
-        {int(str(startup)): float(level) for startup, level in levels.items()},
-        _energies(timed),
-    )
+def _per_token_j(counted: Sequence[Mapping[Role, tuple[float, float]]]) -> dict[Role, float]:
+    """Of the arms whose every request told it."""
+    sums = {role: [math.fsum(column) for column in zip(*(row[role] for row in counted), strict=True)] for role in Role}
+    return {
+        role: both[0] / both[1] * 1e-3 for role, both in sums.items() if both and both[0] == both[0] and both[1] > 0
+    }
+
+
+def _groups(rows: pd.DataFrame, plan: Mapping[str, Any]) -> dict[str, Effects]:
+    """As `grouped` groups them; row by row, since a table of a table costs more than the few pairs of a group."""
+    names = group_names(plan)
+    pairs: dict[str, list[PairEffect]] = {name: [] for name in names.values()}
+    levels: dict[str, dict[int, list[float]]] = {name: {} for name in pairs}
+    energies: dict[str, list[dict[Role, tuple[float, float]]]] = {name: [] for name in pairs}
+    recorded = dict.fromkeys(pairs, 0)
+    columns = (rows[name].tolist() for name in _ROW)
+    for fixture, seed, startup, admissible, delta, control_first, control_ns, energy in zip(
+        *columns, _energies(rows), strict=True
+    ):
+        name = names.get((fixture, None if plan["corpus"] else seed))
+        if name is None:
+            continue
+        recorded[name] += 1
+        if admissible and not math.isnan(delta):
+            pairs[name].append(PairEffect(int(startup), float(delta), bool(control_first)))
+            energies[name].append(energy)
+            if control_ns > 0:
+                levels[name].setdefault(int(startup), []).append(control_ns)
+    return {
+        name: Effects(
+            pairs[name],
+            recorded[name],
+            {startup: math.log(statistics.median(values)) for startup, values in sorted(levels[name].items())},
+            _per_token_j(energies[name]),
+        )
+        for name in pairs
+    }
 
 
 def mean_startups(found: Sequence[Mapping[int, float]]) -> dict[int, float]:

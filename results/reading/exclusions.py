@@ -35,6 +35,13 @@ def grouped(pairs: pd.DataFrame, plan: Mapping[str, Any]) -> dict[str, pd.DataFr
     }
 
 
+def group_names(plan: Mapping[str, Any]) -> dict[tuple[str, int | None], str]:
+    """The group of each fixture and seed, in the order of `grouped`; of a corpus every seed has its dataset's."""
+    if plan["corpus"]:
+        return {(fixture["id"], None): fixture["dataset"] for fixture in plan["fixtures"]}
+    return {(fixture["id"], seed): group_id(fixture, seed) for fixture in plan["fixtures"] for seed in fixture["seeds"]}
+
+
 def group_id(fixture: Mapping[str, Any], seed: int) -> str:
     return str(fixture["id"]) if len(fixture["seeds"]) == 1 else f"{fixture['id']} seed {seed}"
 

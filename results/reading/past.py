@@ -78,30 +78,39 @@ def pasts_of(reader: Reader, campaign_id: str, names: Sequence[str]) -> tuple[di
     [about] = [each for each in every if each.campaign_id == campaign_id]
     lenders = lending(about, every, left_out(reader))
     found = effects(reader, {other.campaign_id: other.plan for other in lenders}) if lenders else {}
-    return pasts(about, lenders, found, names)
+    return Told(found).pasts(about, lenders, names)
 
 
-def pasts(
-    about: Known, lenders: Sequence[Known], found: Mapping[str, Mapping[str, Effects]], names: Sequence[str]
-) -> tuple[dict[str, Past], Past]:
-    """`names` are the groups that enter the mean; an earlier campaign tells of the mean where it has all of them."""
-    return {name: _past(about, lenders, found, [name]) for name in names}, _past(about, lenders, found, names)
+class Told:
+    """What earlier campaigns tell, computed once each: as many later ones ask as there are."""
 
+    def __init__(self, found: Mapping[str, Mapping[str, Effects]]) -> None:
+        self._found = found
+        self._medians: dict[tuple[str, tuple[str, ...]], tuple[float, ...]] = {}
+        self._levels: dict[tuple[str, tuple[str, ...]], tuple[float, ...]] = {}
 
-def _past(
-    about: Known, lenders: Sequence[Known], found: Mapping[str, Mapping[str, Effects]], names: Sequence[str]
-) -> Past:
-    aa: list[float] = []
-    ab: list[float] = []
-    levels: list[float] = []
-    for other in lenders:
-        groups = [found[other.campaign_id].get(name) for name in names]
-        measured = [group for group in groups if group is not None and group.pairs]
-        if len(measured) < len(names) or not names:
-            continue
-        medians = list(mean_startups([group.medians for group in measured]).values())
-        aa += medians if other.is_aa else []
-        ab += () if other.is_aa else centred(medians)
-        if other.fingerprint.get("arm.control") == about.fingerprint.get("arm.control"):
-            levels += mean_startups([group.levels for group in measured]).values()
-    return Past(tuple(aa), tuple(ab), tuple(levels))
+    def pasts(self, about: Known, lenders: Sequence[Known], names: Sequence[str]) -> tuple[dict[str, Past], Past]:
+        """`names` are the groups that enter the mean; an earlier campaign tells of it where it has all of them."""
+        return {name: self._past(about, lenders, (name,)) for name in names}, self._past(about, lenders, tuple(names))
+
+    def _past(self, about: Known, lenders: Sequence[Known], names: tuple[str, ...]) -> Past:
+        aa: list[float] = []
+        ab: list[float] = []
+        levels: list[float] = []
+        for other in lenders:
+            (aa if other.is_aa else ab).extend(self._startups(other, names))
+            if other.fingerprint.get("arm.control") == about.fingerprint.get("arm.control"):
+                levels += self._levels[other.campaign_id, names]
+        return Past(tuple(aa), tuple(ab), tuple(levels))
+
+    def _startups(self, other: Known, names: tuple[str, ...]) -> tuple[float, ...]:
+        """Its medians, centred where its arms differ; its levels are kept as well."""
+        key = other.campaign_id, names
+        if key not in self._medians:
+            groups = [self._found[other.campaign_id].get(name) for name in names]
+            measured = [group for group in groups if group is not None and group.pairs]
+            whole = measured if names and len(measured) == len(names) else []
+            medians = tuple(mean_startups([group.medians for group in whole]).values())
+            self._medians[key] = medians if other.is_aa else centred(medians)
+            self._levels[key] = tuple(mean_startups([group.levels for group in whole]).values())
+        return self._medians[key]

@@ -21,7 +21,7 @@ from campaigns.judging.rules import rules_of
 from campaigns.judging.statistics import holm, mismatch_bound
 from campaigns.judging.verdicts import Evidence, Judged, Judgement, Verdict, counted
 from campaigns.plan import Mode
-from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Reason
+from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Mark, Reason
 from results.reading import frames
 from results.reading.arrivals import ClientClock, client_clock
 from results.reading.energy import energy_line
@@ -77,6 +77,8 @@ class Summary:
     failed_gates: tuple[str, ...]
     profiles: Profiles  # empty unless it was profiled
     left_out: tuple[str, ...]  # A/A campaigns that may lend no floor, with who said so and why
+    tags: tuple[str, ...]
+    notes: tuple[str, ...]  # what people wrote to it, oldest first
 
     @property
     def evidence(self) -> Evidence:
@@ -168,6 +170,8 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         failed_gates=_failed_gates(groups, plan),
         profiles=profiles(reader, campaign_id, plan),
         left_out=tuple(f"{name} ({d.reason}; {d.by})" for name, d in left_out(reader).items()),
+        tags=tuple(reader.tags().get(campaign_id, ())),
+        notes=tuple(f"{n.utc[:16]} {n.by}: {n.text}" for n in reader.annotations(campaign_id) if n.mark is Mark.NOTE),
     )
 
 

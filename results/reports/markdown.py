@@ -72,6 +72,8 @@ def _startups(summary: Summary) -> str:
 def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
     """The lists under the tables; empty ones are left out."""
     lists = (
+        ("Tags", [", ".join(summary.tags)] if summary.tags else []),
+        ("Notes", list(summary.notes)),
         ("Arms", _arms(summary)),
         ("Notes on the verdict", _remarks(summary)),
         ("Excluded", _excluded(summary)),

@@ -39,6 +39,8 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "created_utc": campaign.created_utc,
         "status": summary.status.value,
         "status_reason": summary.status_reason,
+        "tags": list(summary.tags),
+        "campaign_notes": list(summary.notes),
         "mode": summary.plan["mode"],
         "order": summary.plan["order"],
         "startup_mode": summary.plan["startup_mode"],

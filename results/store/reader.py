@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -14,11 +15,13 @@ from sqlalchemy import Connection, RowMapping, Table, select, text
 from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.plan import Role
 from campaigns.records import (
+    Annotation,
     Campaign,
     CampaignStatus,
     Decision,
     DeviceSample,
     Failure,
+    Mark,
     Pair,
     Probe,
     Request,
@@ -38,6 +41,7 @@ from results.store.rows import decode, unpack_ids
 
 T = TypeVar("T")
 DROPPED = "drop-from-baseline"  # a decision about `baseline/campaign`
+ENDED_WITHOUT = frozenset({CampaignStatus.FAILED, CampaignStatus.HELD, CampaignStatus.INTERRUPTED})  # a result
 ADDED = "rows added from "  # a source of rows of a campaign that was there already
 _ROUNDS = f"SELECT {', '.join(COLUMNS)} FROM round WHERE request_id = ? ORDER BY round_index"
 
@@ -200,6 +204,29 @@ class Reader:
 
     def decisions(self) -> list[Decision]:
         return self._facts(Decision, schema.decision)
+
+    def annotations(self, campaign_id: str | None = None) -> list[Annotation]:
+        """Of one campaign or of all, in the order in which they were written, wherever that was."""
+        found = self._facts(Annotation, schema.annotation, campaign_id)
+        return sorted(found, key=lambda annotation: datetime.fromisoformat(annotation.utc))
+
+    def tags(self) -> dict[str, list[str]]:
+        """The tags that hold, by campaign; a campaign without any is not there."""
+        found: dict[str, dict[str, None]] = {}
+        for note in self.annotations():
+            if note.mark is Mark.TAG:
+                found.setdefault(note.campaign_id, {})[note.text] = None
+            elif note.mark is Mark.UNTAG:
+                found.get(note.campaign_id, {}).pop(note.text, None)
+        return {name: list(tags) for name, tags in found.items() if tags}
+
+    def archived(self) -> frozenset[str]:
+        """Campaigns that lists leave out. One that is complete or runs is in every list, whatever was said of it."""
+        newest: dict[str, Mark] = {
+            note.campaign_id: note.mark for note in self.annotations() if note.mark in (Mark.ARCHIVE, Mark.RESTORE)
+        }
+        asked = [name for name, mark in newest.items() if mark is Mark.ARCHIVE]
+        return frozenset(name for name in asked if self.status(name) in ENDED_WITHOUT)
 
     def imported_from(self, campaign_id: str) -> str:
         """The store that a campaign was imported from; empty for one that this store's own runs measured."""

@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0006"  # the newest revision in migrations/versions; a test compares the two
+REVISION = "0007"  # the newest revision in migrations/versions; a test compares the two
 
 metadata = MetaData()
 
@@ -366,6 +366,16 @@ baseline = Table(
     *_required(Text, "note"),
     _hash(),
     UniqueConstraint("name", "campaign_id", name="one_baseline_member"),
+)
+
+annotation = Table(
+    "annotation",
+    metadata,
+    _id(),
+    _campaign(),
+    *_required(Text, "utc", "mark", "text", "by"),
+    _hash(),
+    Index("annotation_of", "campaign_id"),
 )
 
 imported = Table(

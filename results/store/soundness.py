@@ -17,6 +17,7 @@ from sqlalchemy import Boolean, Float, Integer, LargeBinary, Table
 
 from campaigns.plan import Mode, Role, StartupMode
 from campaigns.records import (
+    Annotation,
     Campaign,
     CampaignStatus,
     Decision,
@@ -51,6 +52,7 @@ _RECORDS: dict[str, Any] = {
     "score": Score,
     "probe": Probe,
     "decision": Decision,
+    "annotation": Annotation,
 }
 _MOST = {"startups": 10_000, "pairs": 1_000_000}
 

@@ -22,6 +22,7 @@ from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from campaigns.errors import IdentityMismatch
 from campaigns.plan import Block, Role
 from campaigns.records import (
+    Annotation,
     Campaign,
     CampaignStatus,
     Decision,
@@ -153,6 +154,9 @@ class Store:
 
     def decision(self, decision: Decision) -> None:
         self._one(schema.decision, encode(decision))
+
+    def annotations(self, annotations: Iterable[Annotation]) -> None:
+        self._many(schema.annotation, [encode(annotation) for annotation in annotations])
 
     def prompt_hashes(self, corpus: str, tokenizer: str, template: str, hashes: Mapping[str, str]) -> str | None:
         """Records the prompts that are new; or nothing, and returns the first fixture whose prompt is another now."""

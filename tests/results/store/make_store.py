@@ -14,9 +14,11 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
 from campaigns.records import (
+    Annotation,
     CampaignStatus,
     Decision,
     Failure,
+    Mark,
     OperatorTime,
     Probe,
     Profile,
@@ -71,6 +73,7 @@ def write(store):
     store.scores([Score(name, first.keys[0], Role.CONTROL, CREATED, "gsm8k", "1", "{}", "passed", "[1]")])
     store.probes([Probe(CREATED, "contract", "projection/columns-32", "passed", "ab" * 32, '{"checks": 65}')])
     store.decision(Decision(CREATED, "projection/columns-32", "hold", "a person", "one startup is missing", "[]"))
+    store.annotations([Annotation(name, CREATED, mark, "odd", "a person") for mark in Mark])
     store.prompt_hashes("c", "t", "x", {"alpha": "00"})
 
 
