@@ -23,6 +23,7 @@ from campaigns.records import StartupStatus
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import Kind, LockFolder
+from orchestrator.startups.claims import RemoteClaim
 from orchestrator.startups.cluster import connect
 from orchestrator.startups.head import device_resource
 from orchestrator.startups.stand import Assignment, Stand
@@ -118,13 +119,17 @@ def test_a_claim_whose_holder_died_is_taken_again(plan: CampaignPlan, tmp_path: 
         import ray  # reads its settings when it is imported: `connect` has made them
 
         with StartupHandle.lease(cluster, plan, "c0ffee", 0, 1, tmp_path):
-            first = cluster.claims[plan.lease]
+            pass
+        claims = cluster.claims[plan.lease]
+        first = claims.take(time.monotonic(), print)
+        claims.give_back(first)
+        assert isinstance(first, RemoteClaim)
         ray.kill(first.actor)
         deadline = time.monotonic() + 30  # Ray kills when it gets to it
         while first.stands():
             assert time.monotonic() < deadline
         with StartupHandle.lease(cluster, plan, "c0ffee", 1, 1, tmp_path) as handle:
-            assert handle.uuids == (GPU,) and cluster.claims[plan.lease] is not first
+            assert handle.uuids == (GPU,)
         with pytest.raises(LeaseTimeout, match="is held by campaign c0ffee of"):
             elsewhere(plan, tmp_path)
 
