@@ -38,6 +38,7 @@ class Gate:
     min_startups: int = 1
     min_cases: int = 0  # prompts of the frozen corpus
     max_capped: float = 1.0  # share of the answers that ended at their cap instead of by themselves
+    max_effect_pct: float | None = None  # of the 95 % interval's upper end; -5: at least five per cent faster
     verdicts: tuple[str, ...] = ()  # words that pass; empty: every word but slower, inadmissible, nothing-measured
 
 
@@ -67,6 +68,7 @@ class Result:
     control_is_plain: bool  # the control arm enables nothing
     family: Mapping[str, str]  # the part of the fingerprint that evidence must share
     curve: tuple[Curve, ...] = ()
+    ci_high_pct: float | None = None  # upper end of the 95 % interval of its effect
     together: tuple[str, ...] = ()  # what else its arms differ in: its effect is not the subject's alone
 
     def __str__(self) -> str:
@@ -228,7 +230,20 @@ def _lacks(gate: Gate, result: Result) -> tuple[tuple[bool, str, bool], ...]:
             f"{measured}; {' or '.join(gate.verdicts)} is asked for",
             False,
         ),
+        (
+            gate.max_effect_pct is not None and not _at_most(result.ci_high_pct, gate.max_effect_pct),
+            f"its interval ends at {_told_pct(result.ci_high_pct)}, {_told_pct(gate.max_effect_pct)} is the most",
+            False,
+        ),
     )
+
+
+def _at_most(value: float | None, limit: float) -> bool:
+    return value is not None and value <= limit
+
+
+def _told_pct(value: float | None) -> str:
+    return "nobody knows where" if value is None else f"{value:+.4g} %"
 
 
 def _curve_finding(gate: Gate, result: Result) -> Finding:

@@ -17,13 +17,15 @@ def add_export_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("export", help="a campaign for other tools")
     campaign_argument(parser)
     store_option(parser)
-    formats = ("csv", "parquet", "vllm-bench")
-    parser.add_argument("--format", required=True, choices=formats, help="tables, or the JSON of vllm bench serve")
+    formats = ("csv", "parquet", "vllm-bench", "mlflow")
+    parser.add_argument(
+        "--format", required=True, choices=formats, help="tables, the JSON of vllm bench serve, or a run of MLflow"
+    )
     parser.add_argument(
         "--output",
         type=Path,
         metavar="PATH",
-        help="folder of the tables (default: export-ID); file of vllm-bench (default: the terminal)",
+        help="folder of tables (default: export-ID), file of vllm-bench (the terminal) or of MLflow (mlflow.db)",
     )
     parser.add_argument(
         "--role", type=Role, choices=list(Role), default=Role.CANDIDATE, help="arm of vllm-bench (default: %(default)s)"
@@ -44,11 +46,26 @@ def run_export(options: argparse.Namespace) -> int:
             text = json.dumps(vllm_bench(reader, campaign_id, options.role), indent=2) + "\n"
             write(text, options.output, force=options.force)
             return int(Exit.COMPLETE)
+        if options.format == "mlflow":
+            return _mlflow(reader, campaign_id, options.output or Path("mlflow.db"), force=options.force)
         folder = options.output or Path(f"export-{campaign_id}")
-        if folder.is_dir() and any(folder.iterdir()) and not options.force:
-            raise UsageError(f"{folder} is there already: name another folder, or overwrite its files with --force")
-        for path in export_tables(reader, campaign_id, folder, options.format):
+        for path in export_tables(reader, campaign_id, folder, options.format, force=options.force):
             print(path)
+    return int(Exit.COMPLETE)
+
+
+def _mlflow(reader: Any, campaign_id: str, file: Path, *, force: bool) -> int:
+    from campaigns.plan import differences
+    from results.reading.summary import summarise
+    from results.reports.headline import arms, headline
+    from results.reports.report import render_summary
+    from results.transfer.mlflow_runs import Written, export_run
+
+    summary = summarise(reader, campaign_id)
+    files = {f"report.{format}": render_summary(summary, reader, format) for format in ("md", "html", "json")}
+    written = Written(headline(summary).sentence, "; ".join(differences(*arms(summary))), files)
+    run = export_run(reader, summary, written, file, force=force)
+    print(f"run {run} of {file}: mlflow ui --backend-store-uri sqlite:///{file.absolute()}")
     return int(Exit.COMPLETE)
 
 

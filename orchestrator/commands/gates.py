@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+import sys
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
 from campaigns.judging.gates import KINDS, PROMOTE, Entry, Gate, GateStatus, ledger
-from campaigns.judging.verdicts import counted
+from campaigns.judging.verdicts import Verdict, counted
 from campaigns.nearest import nearest
 from orchestrator.commands.options import decision_options, store_option, table_option
 
@@ -22,6 +23,8 @@ _DECISIONS = (PROMOTE, "hold", "reject")
 def add_gates_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("gates", help="the ledger of a schedule or an arm: what passed, what is missing")
     _ledger_options(parser)
+    own = "gates of one's own, laid out as conf/gates/default.yaml: end with 2 unless every one is passed"
+    parser.add_argument("--require", type=Path, metavar="FILE", help=own)
     table_option(parser)
     parser.set_defaults(run=run_gates)
 
@@ -41,8 +44,12 @@ def run_gates(options: argparse.Namespace) -> int:
     entries = _entries(options)
     rows = [(e.gate.title, e.status.value, ", ".join(e.evidence), e.missing) for e in entries]
     print(lay_out(options.format, ("gate", "status", "evidence", "missing next"), rows), end="")
-    failed = any(entry.status is GateStatus.FAILED for entry in entries)
-    return int(Exit.SLOWER if failed else Exit.COMPLETE)
+    unmet = [entry for entry in entries if entry.status is GateStatus.FAILED]
+    if options.require is not None:
+        unmet = [entry for entry in entries if entry.status is not GateStatus.PASSED]
+        for entry in unmet:
+            print(f"campaign: required and {entry.status.value}: {entry.gate.title}: {entry.missing}", file=sys.stderr)
+    return int(Exit.SLOWER if unmet else Exit.COMPLETE)
 
 
 def _entries(options: argparse.Namespace) -> tuple[Entry, ...]:
@@ -50,7 +57,8 @@ def _entries(options: argparse.Namespace) -> tuple[Entry, ...]:
     from results.history.evidence import evidence
     from results.store.reader import Reader
 
-    gates = load_gates(options.gates)
+    required = getattr(options, "require", None)  # of `gates` alone
+    gates = load_gates(options.gates) if required is None else read_gates(required)
     with Reader.open(options.store) as reader:
         check_subject(options.subject, reader)
         found = evidence(reader, options.subject, options.library)
@@ -63,22 +71,41 @@ def _entries(options: argparse.Namespace) -> tuple[Entry, ...]:
 
 def load_gates(name: str) -> tuple[Gate, ...]:
     """conf/gates/NAME.yaml as frozen gates; UsageError for an unknown file, key or kind."""
-    from orchestrator.settings.conf_files import load
-
     path = _CONF / f"{name}.yaml"
     if not path.is_file():
         raise UsageError(f"--gates {name}: there are {', '.join(sorted(p.stem for p in _CONF.glob('*.yaml')))}")
-    return tuple(_gate(line, path.name) for line in load(path)["gates"])
+    return read_gates(path)
 
 
-def _gate(line: dict[str, Any], file: str) -> Gate:
-    try:
-        gate = Gate(**{**line, "verdicts": tuple(line.get("verdicts", ()))})
-    except TypeError as error:
-        raise UsageError(f"conf/gates/{file}, gate {line.get('name')!r}: {error}") from error
-    if gate.kind not in KINDS:
-        raise UsageError(f"conf/gates/{file}, gate {gate.name!r}: kind {gate.kind!r} is none of {', '.join(KINDS)}")
-    return gate
+def read_gates(path: Path) -> tuple[Gate, ...]:
+    """A file of gates; UsageError that names its line for what no gate can be."""
+    from orchestrator.settings.conf_files import load, shown
+
+    if not path.is_file():
+        raise UsageError(f"{path} is no file: name one of gates, laid out as conf/gates/default.yaml")
+    lines = load(path).get("gates")
+    if not isinstance(lines, list) or not lines:
+        raise UsageError(f"{shown(path)}: it has no list `gates`, as conf/gates/default.yaml has")
+    return tuple(_gate(line, shown(path)) for line in lines)
+
+
+def _gate(line: Any, file: str) -> Gate:
+    if not isinstance(line, dict):
+        raise UsageError(f"{file}: {line!r} is no gate: write name, title and kind")
+    where, known = f"{file}, gate {line.get('name')!r}", {field.name: field for field in fields(Gate)}
+    if unknown := sorted(set(line) - set(known)):
+        raise UsageError(f"{where}: {unknown[0]} is no key of a gate; {nearest(unknown[0], known)}")
+    if missing := [name for name in ("name", "title", "kind") if not isinstance(line.get(name), str)]:
+        raise UsageError(f"{where}: {missing[0]} is missing, or no text")
+    if line["kind"] not in KINDS:
+        raise UsageError(f"{where}: kind {line['kind']!r} is none of {', '.join(KINDS)}")
+    for name in ("min_startups", "min_cases", "max_capped", "max_effect_pct"):
+        if name in line and (isinstance(line[name], bool) or not isinstance(line[name], int | float)):
+            raise UsageError(f"{where}: {name} is {line[name]!r}, no number")
+    verdicts = line.get("verdicts", ())
+    if not isinstance(verdicts, list | tuple) or set(verdicts) - set(Verdict):
+        raise UsageError(f"{where}: verdicts is {verdicts!r}; it lists some of {', '.join(Verdict)}")
+    return Gate(**{**line, "verdicts": tuple(verdicts)})
 
 
 def add_promote_parser(subparsers: Any) -> None:

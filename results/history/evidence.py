@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from campaigns.judging.gates import Evidence, Result
+from campaigns.judging.statistics import percent
 from campaigns.records import Probe
 from results.reading.past import family
 from results.reading.profiles import is_profiled
@@ -77,6 +78,7 @@ def _result(summary: Summary, subject: str) -> Result:
         control_is_plain=not any(control.get(part) for part in ("schedules", "env", "args", "speculation")),
         family=_build(summary.campaign.fingerprint),
         curve=curve_of(summary.groups),
+        ci_high_pct=percent(summary.judgement.interval.high) if summary.judgement.interval else None,
         together=_together(summary.plan, subject),
     )
 

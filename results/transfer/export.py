@@ -22,12 +22,12 @@ _STARTUPS = text("SELECT * FROM v_startup WHERE campaign_id = :campaign ORDER BY
 _PERCENTILE = 99
 
 
-def export_tables(reader: Reader, campaign_id: str, folder: Path, format: str) -> list[Path]:
-    """One file per table in `folder`, which may not hold any of them yet. `format`: csv or parquet."""
+def export_tables(reader: Reader, campaign_id: str, folder: Path, format: str, *, force: bool = False) -> list[Path]:
+    """One file per table in `folder`; `force` overwrites those that are there. `format`: csv or parquet."""
     paths = {name: folder / f"{name}.{format}" for name in ("requests", "pairs", "startups", "rounds")}
     existing = [path for path in paths.values() if path.exists()]
-    if existing:
-        raise UsageError(f"{existing[0]} exists: export into another folder")
+    if existing and not force:
+        raise UsageError(f"{existing[0]} is there already: name another folder, or overwrite its files with --force")
     tables = dict(_tables(reader, campaign_id))
     try:
         folder.mkdir(parents=True, exist_ok=True)

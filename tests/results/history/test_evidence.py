@@ -116,3 +116,36 @@ def test_probes_of_unknown_schedules_are_refused(store, ram, capsys):
     lines.write_text('{"gate": "contract", "operator": "projection", "schedule": "no-such", "status": "passed"}\n')
     assert main(["probe", "import", str(lines), "--store", str(ram / "store.sqlite")]) == 1
     assert "projection/no-such is no schedule" in capsys.readouterr().err
+
+
+def test_a_file_of_gates_is_required_whole(store, ram, capsys):
+    def required(text, *words):
+        (ram / "own.yaml").write_text(text)
+        code = main(["gates", "projection/columns-32", "--require", str(ram / "own.yaml"), "--store", where, *words])
+        return code, capsys.readouterr()
+
+    where = str(ram / "store.sqlite")
+    name = Driver(store, PLAN, script).run()
+    with Reader.open(ram / "store.sqlite") as reader:
+        ends_at = summarise(reader, name).judgement.interval.high
+    gate = "gates: [{name: g, title: fast enough, kind: startups, min_startups: 3, max_effect_pct: %g}]"
+    assert required(gate % (100 * ends_at + 0.1))[0] == 0
+    code, said = required(gate % (100 * ends_at - 0.1))
+    assert code == 2 and "required and open: fast enough: " in said.err and "is the most" in said.err
+    code, said = required("gates: [{name: g, title: sanitizers, kind: probe, probe: sanitizer}]")
+    assert code == 2 and "required and open: sanitizers: import sanitizer probes" in said.err
+    for text, told in (
+        ("gates: []", "it has no list `gates`"),
+        ("gates: [3]", "3 is no gate"),
+        ("gates: [{name: g, title: t, kind: pears}]", "kind 'pears' is none of probe"),
+        (
+            "gates: [{name: g, title: t, kind: pairs, max_efect_pct: 1}]",
+            "max_efect_pct is no key of a gate; did you mean",
+        ),
+        ("gates: [{name: g, title: t, kind: pairs, max_effect_pct: fast}]", "max_effect_pct is 'fast', no number"),
+        ("gates: [{name: g, kind: pairs}]", "title is missing"),
+        ("gates: [{name: g, title: t, kind: pairs, verdicts: [quick]}]", "it lists some of"),
+    ):
+        code, said = required(text)
+        assert code == 1 and told in said.err, said.err
+    assert main(["gates", "projection/columns-32", "--require", str(ram / "none.yaml"), "--store", where]) == 1
