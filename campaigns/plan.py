@@ -40,6 +40,11 @@ class StartupMode(StrEnum):
     SEQUENTIAL = "sequential"  # two server lives on one lease, one after the other: not interleaved
 
 
+class Seeds(StrEnum):
+    FIXED = "fixed"  # every pair of a fixture has the seed that the fixture names
+    FRESH = "fresh"  # every pair has one of its own, the same for both arms
+
+
 class Phase(StrEnum):
     WARMUP = "warmup"
     MEASURE = "measure"
@@ -161,6 +166,9 @@ class ServerPlan:
     headers: tuple[tuple[str, str], ...] = ()  # of every request, beside the client's own
     api_key_env: str = ""  # name of the variable, or of the file, that holds the bearer key: the key is in no plan
     api_key_file: str = ""
+    request_fields: tuple[
+        tuple[str, str], ...
+    ] = ()  # JSON by name, laid over the body of every request; null: left out
     ready_path: str = "/health"
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
@@ -210,6 +218,7 @@ class CampaignPlan:
     order: Order = Order.ABBA
     startup_mode: StartupMode = StartupMode.SWITCH
     seed: int = 0
+    seeds: Seeds = Seeds.FIXED
     sampling: Sampling = Sampling()
     lease: LeasePlan = LeasePlan()
     client: ClientPlan = ClientPlan()

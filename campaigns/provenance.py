@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from campaigns.plan import CampaignPlan
+from campaigns.plan import CampaignPlan, Seeds
 
 METHODOLOGY_VERSION = 3  # raised whenever a number could come out differently from the same rows
 
@@ -71,6 +71,8 @@ def fingerprint(plan: CampaignPlan, build: Build, host: Host, files: Mapping[str
         "warmups": plan.warmups,
         "keep_alive": plan.client.keep_alive,
         **({"profile": True} if plan.profile else {}),
+        **({"server.request_fields": plan.server.request_fields} if plan.server.request_fields else {}),
+        **({"seeds": plan.seeds} if plan.seeds is not Seeds.FIXED else {}),
     }
     return {name: value if isinstance(value, str) else canonical_json(value) for name, value in sorted(parts.items())}
 

@@ -301,6 +301,7 @@ class Request:
     energy_mj: int | None = None  # drawn by all leased devices from sending to the end; None where they do not tell
     energy_source: EnergySource | None = None
     profile: Profile | None = None  # of a profiled run, where the server gave one
+    sent_seed: int | None = None  # of the request itself; the key has the one that its fixture names
 
 
 @dataclass(frozen=True)
@@ -330,6 +331,7 @@ class Failure:
     key: PairKey | None = None
 
 
+HIDDEN = "(not recorded)"  # in the place of a variable's value that may be a secret
 CPU_UUID = "cpu-"  # how the UUID of a host begins whose processors are leased as one device
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 # The counter of a server that counts its decode steps but does not list them.
 DECODE_STEPS = "engine/decode-steps"
+# Of a server that counts its drafts: steps that verified one, tokens proposed, tokens accepted.
+DRAFTS, DRAFTED, ACCEPTED = "speculation/drafts", "speculation/drafted", "speculation/accepted"
 
 _REFUSED = " refused: "
 

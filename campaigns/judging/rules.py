@@ -16,6 +16,7 @@ import numpy as np
 from campaigns.judging import decision, rules2
 from campaigns.judging.decision import Bars, Figures, holm_levels, t_p
 from campaigns.judging.past import FEW, noise_floor
+from campaigns.judging.repeats import mean_repeats, remembering, suspected
 from campaigns.judging.statistics import (
     MIN_STARTUPS_INTERVAL,
     PairEffect,
@@ -104,6 +105,7 @@ def _mean(fixtures: Sequence[Judgement], samples: Sequence[Sample], setting: Set
         setting.past,
         _over_fixtures([sample.levels for sample in samples]),
         _over_fixtures([sample.settle for sample in samples]),
+        mean_repeats([sample.repeats for sample in samples]),
     )
     found = _figures(_over_fixtures([each.startup_medians for each in fixtures]), sample, setting)
     return replace(
@@ -194,7 +196,21 @@ def _told(
     adjusted = t_interval(list(measured.startup_medians.values()), 1 - alpha) if one_of_many else None
     told = replace(measured, verdict=verdict, adjusted=adjusted)
     told = replace(told, because=_because(told, sample.resolution, bars.margin))
-    return _limited(replace(told, notes=_notes(told)), sample, setting, bars)
+    told = _remembered(replace(told, notes=_notes(told)), sample, bars)
+    return _limited(told, sample, setting, bars)
+
+
+def _remembered(told: Judgement, sample: Sample, bars: Bars) -> Judgement:
+    """What was measured on repeats is no figure of new prompts where a server is faster on what it has answered before.
+
+    A slower candidate stays slower.
+    """
+    assert told.floor is not None, told
+    bar = max(told.floor.value, bars.margin)
+    found = remembering(sample.repeats, bar)
+    if not found or told.verdict is Verdict.SLOWER:
+        return replace(told, notes=(*told.notes, *(found or suspected(sample.repeats, bar))))
+    return replace(told, verdict=Verdict.REPEAT_SENSITIVE, because=f"{'; '.join(found)}; {told.because}")
 
 
 def _because(told: Judgement, resolution: float | None, margin: float) -> str:

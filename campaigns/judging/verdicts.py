@@ -26,6 +26,7 @@ class Verdict(StrEnum):
     EQUIVALENT = "equivalent"
     INCONCLUSIVE = "inconclusive"
     ORDER_SENSITIVE = "order-sensitive"
+    REPEAT_SENSITIVE = "repeat-sensitive"
     BELOW_RESOLUTION = "below-resolution"
     INADMISSIBLE = "inadmissible"
     NOTHING_MEASURED = "nothing-measured"
@@ -41,6 +42,7 @@ class Sample:
     past: Past = NO_PAST
     levels: Mapping[int, float] = field(default_factory=dict)  # ln of the control's level, by startup
     settle: Mapping[int, float] = field(default_factory=dict)  # ln drift of the control in each startup
+    repeats: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # by server: see judging.repeats
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _RUN = """Compose conf/ with Hydra overrides and run the campaign, e.g.
 --store FILE                  the SQLite file (default: outputs/campaigns.sqlite); the key store.path is the same
 --report                      the whole report at the end, not its answer alone; --format md|json|jsonl|csv as well
 --quiet                       no progress on standard error
---strict ends with 3 when the result is a screen, inconclusive, order-sensitive or below the resolution.
+--strict ends with 3 when the result is a screen, inconclusive, order- or repeat-sensitive, or below the resolution.
 --detach goes on without this terminal: prints the campaign's id and its log, and ends with 0"""
 
 

@@ -14,6 +14,7 @@ from campaigns.errors import ServerFailed
 from campaigns.plan import Block, CampaignPlan, ClientPlan, PairKey, Phase, Role, Step
 from campaigns.records import EnergySource, Reason, Request
 from campaigns.routes import is_refusal
+from campaigns.seeds import measured_seed, warmup_seed
 from orchestrator.hosts.energy import difference_mj
 from orchestrator.measuring.client import Call, Client, parse
 from orchestrator.measuring.exchange import Exchange, Recording
@@ -45,6 +46,7 @@ class _Order:
     order_in_pair: int | None
     max_tokens: int
     block_attempt: int
+    seed: int  # as it is sent
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,18 @@ class Bench:
     ) -> list[Request]:
         """`count` requests per role, the roles taking turns."""
         key = PairKey(block.startup, block.fixture, block.seed, 0)
-        return self._run([_Order(role, key, Phase.WARMUP, None, max_tokens, block_attempt) for role in roles] * count)
+        seeds = [warmup_seed(self._plan, key, turn) for turn in range(count)]
+        return self._run(
+            [_Order(role, key, Phase.WARMUP, None, max_tokens, block_attempt, seed) for seed in seeds for role in roles]
+        )
 
     def run(self, steps: Sequence[Step], max_tokens: int, block_attempt: int) -> list[Request]:
         """Usually the two of a pair; ends early when the server died."""
-        return self._run(
-            [_Order(s.role, s.key, Phase.MEASURE, s.order_in_pair, max_tokens, block_attempt) for s in steps]
-        )
+        return self._run([self._measured(step, max_tokens, block_attempt) for step in steps])
+
+    def _measured(self, step: Step, max_tokens: int, block_attempt: int) -> _Order:
+        seed = measured_seed(self._plan, step.key)
+        return _Order(step.role, step.key, Phase.MEASURE, step.order_in_pair, max_tokens, block_attempt, seed)
 
     def _run(self, orders: Sequence[_Order]) -> list[Request]:
         self._hits.clear()
@@ -104,8 +111,9 @@ class Bench:
 
     def _body(self, order: _Order) -> tuple[str, bytes]:
         fixture, model = self._plan.fixture(order.key.fixture), self.servers[order.role].model
-        sampling, profile = self._plan.sampling, self._profiled(order)
-        return self._adapter.body(fixture, order.key.seed, order.max_tokens, sampling, model, profile=profile)
+        sampling, extra = self._plan.sampling, self._plan.server.request_fields
+        profile = self._profiled(order)
+        return self._adapter.body(fixture, order.seed, order.max_tokens, sampling, model, extra, profile=profile)
 
     def _profiled(self, order: _Order) -> bool:
         return self._plan.profile and order.phase is Phase.MEASURE
@@ -117,9 +125,12 @@ class Bench:
         server.position += 1
         recording: Recording | None = None
         try:
+            # Counters come first: those before the second request are those behind the first, so that the calls between
+            # them and either request are the same.
+            before = self._hits.pop(server.base_url, None)
+            before = self._adapter.counters(server.base_url) if before is None else before
             self._adapter.reset_cache(server.base_url)
             self._adapter.select(server.base_url, self._plan.arm(order.role))
-            before = self._hits.pop(server.base_url, None) or self._adapter.counters(server.base_url)
             drawn_mj = self._energy_mj()
             recording = self._client.record(_call(server, client, path, body))
             energy_mj = difference_mj(drawn_mj, self._energy_mj())
@@ -149,6 +160,7 @@ class Bench:
             max_tokens=order.max_tokens,
             counters=taken.counters,
             profiled=self._profiled(order),
+            sent_seed=order.seed,
         )
         request = observe(exchange, read(exchange.events), context)
         source = None if taken.energy_mj is None else EnergySource.COUNTER

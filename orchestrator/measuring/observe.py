@@ -6,15 +6,15 @@ Decides admissibility before anything knows what the other arm did. Hardware fla
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, field
 
 from campaigns.hashes import counts_sha256, token_sha256
 from campaigns.plan import PairKey, Phase, Role
-from campaigns.records import FLAGS, Reason, Request, Round, Stamp
+from campaigns.records import FLAGS, Reason, Request, Stamp
 from campaigns.routes import DECODE_STEPS
 from orchestrator.measuring.exchange import Exchange
-from orchestrator.measuring.stream import Chunk, EngineRound, Reply
+from orchestrator.measuring.rounds import client_counts_rounds, counts, emitted_tokens, num_tokens, rounds_of
+from orchestrator.measuring.stream import Chunk, Reply
 
 _FLAGGED_SHARE = 0.1  # of chunks that share their arrival; an idle host's calibration sees none
 _MOST_SHARE = 0.5  # beyond it the client saw batches and no rounds
@@ -38,6 +38,7 @@ class Context:
     max_tokens: int
     counters: Mapping[str, int] = field(default_factory=dict)
     profiled: bool = False  # ran under the server's profiler
+    sent_seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
     if context.profiled:
         findings.append(_Finding(Reason.PROFILED))
     kernel = exchange.stamp is Stamp.KERNEL
-    rounds, n_rounds, n_q1_steps = _rounds(reply, steps, kernel)
+    counters = {**context.counters, **(reply.speculation.counters if reply.speculation else {})}
+    rounds, n_rounds, n_q1_steps = rounds_of(reply, steps, kernel)
     chunks, usage, engine = reply.chunks, reply.usage, reply.engine
     ids, prompt_ids = reply.token_ids, reply.prompt_token_ids
     complete = ids is not None and not any(finding.reason is Reason.HASH_INCOMPLETE for finding in findings)
@@ -81,7 +83,7 @@ def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
         first_content_ns=chunks[0].at_ns if chunks else None,
         last_content_ns=chunks[-1].at_ns if chunks else None,
         end_ns=exchange.end_ns,
-        first_tokens=_num_tokens(chunks[0]) if chunks else None,
+        first_tokens=num_tokens(chunks[0]) if chunks else None,
         rounds=rounds,
         n_rounds=n_rounds,
         n_q1_steps=n_q1_steps,
@@ -93,13 +95,13 @@ def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
         tool_calls_json=reply.tool_calls_json,
         token_ids=ids,
         token_sha256=token_sha256(ids) if ids is not None and complete else None,
-        emitted_sha256=counts_sha256(_counts(reply, "emitted")),
-        accepted_sha256=counts_sha256(_counts(reply, "accepted")),
-        drafted_sha256=counts_sha256(_counts(reply, "drafted")),
+        emitted_sha256=counts_sha256(counts(reply, "emitted")),
+        accepted_sha256=counts_sha256(counts(reply, "accepted")),
+        drafted_sha256=counts_sha256(counts(reply, "drafted")),
         engine_queue_ns=engine.queue_ns if engine else None,
         engine_prefill_ns=engine.prefill_ns if engine else None,
         engine_decode_ns=engine.decode_ns if engine else None,
-        counters=dict(context.counters),
+        counters=counters,
         admissible=not any(finding.excludes for finding in findings),
         reasons=tuple(dict.fromkeys(finding.reason for finding in findings)),
         error="; ".join(finding.message for finding in findings if finding.message),
@@ -109,6 +111,7 @@ def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
         first_wake_ns=chunks[0].wake_ns if chunks and kernel else None,
         last_wake_ns=chunks[-1].wake_ns if chunks and kernel else None,
         profile=engine.profile if engine and context.profiled else None,
+        sent_seed=context.sent_seed,
     )
 
 
@@ -170,7 +173,16 @@ def _identities(reply: Reply) -> list[_Finding]:
                 f"{len(reply.token_ids)} token ids but usage.completion_tokens {usage.completion_tokens}",
             )
         )
-    emitted = _emitted(reply)
+    said = reply.speculation
+    if said is not None and said.accepted is not None and said.emitted(usage.completion_tokens) is None:
+        found.append(
+            _Finding(
+                Reason.EMITTED_MISMATCH,
+                f"the engine's steps accepted {said.num_accepted} drafts and emitted a token more in each of "
+                f"{said.num_steps}, but usage.completion_tokens is {usage.completion_tokens}",
+            )
+        )
+    emitted = emitted_tokens(reply)
     if emitted is not None and emitted != usage.completion_tokens:
         found.append(
             _Finding(
@@ -190,110 +202,11 @@ def _flags(reply: Reply, steps: int | None) -> list[_Finding]:
         found += [_Finding(Reason.IDS_UNAVAILABLE), _Finding(Reason.HASH_INCOMPLETE)]
     elif reply.usage is not None and len(reply.token_ids) != reply.usage.completion_tokens:
         found.append(_Finding(Reason.HASH_INCOMPLETE))
-    if not _client_counts_rounds(reply, steps):
+    if not client_counts_rounds(reply, steps):
         found.append(_Finding(Reason.CLIENT_ROUNDS_UNUSABLE))
     if reply.finish_reason == "length":
         found.append(_Finding(Reason.CAPPED))
     return found
-
-
-def _emitted(reply: Reply) -> int | None:
-    """Tokens of the prefill (one) and of the engine's rounds; None where the engine does not count them."""
-    counts = _counts(reply, "emitted")
-    known = [count for count in counts or () if count is not None]
-    return None if counts is None or len(known) < len(counts) else 1 + sum(known)
-
-
-def _counts(reply: Reply, name: str) -> list[int | None] | None:
-    """One column of the engine's rounds; None where it reported no rounds."""
-    rounds = reply.engine.rounds if reply.engine else None
-    return None if rounds is None else [getattr(entry, name) for entry in rounds]
-
-
-def _client_counts_rounds(reply: Reply, steps: int | None) -> bool:
-    """Whether each chunk after the first is one round, as far as anyone can tell.
-
-    The engine's own count decides, be it a list of rounds or a counter. Without one, more chunks than tokens prove that
-    a chunk is not a round, and so do chunks that all came at once; fewer chunks than rounds go unseen.
-    """
-    num_client = len(reply.chunks) - 1
-    if reply.engine is not None and reply.engine.rounds is not None:
-        return num_client == len(reply.engine.rounds)
-    if num_client > 0 and not _takes_time(reply):
-        return False
-    if steps is not None:
-        return num_client == steps
-    limit = reply.usage.completion_tokens if reply.usage else None
-    return limit is None or num_client < limit
-
-
-def _rounds(reply: Reply, steps: int | None, kernel: bool) -> tuple[tuple[Round, ...], int | None, int]:
-    """(rows, R, q1 steps). R counts speculative rounds: the engine's, else the client's where its chunks are rounds."""
-    client = [
-        _client_round(before, chunk, index, kernel)
-        for index, (before, chunk) in enumerate(pairwise(reply.chunks), start=1)
-    ]
-    usable = bool(reply.chunks) and _client_counts_rounds(reply, steps)
-    if reply.engine is None or reply.engine.rounds is None:
-        return tuple(client), len(client) if usable else _counted(reply, steps), 0
-    engine = reply.engine.rounds
-    num_q1 = sum(entry.kind == "q1" for entry in engine)
-    if usable:
-        rows = [_with_engine(row, entry) for row, entry in zip(client, engine, strict=True)]
-    else:
-        rows = [_with_engine(Round(index), entry) for index, entry in enumerate(engine, start=1)]
-        rows += [_moved(row, len(engine)) for row in client]
-    return tuple(rows), len(engine) - num_q1, num_q1
-
-
-def _counted(reply: Reply, steps: int | None) -> int | None:
-    """The server's count of the rounds between the first chunk and the last, where it can be no other.
-
-    Merging loses chunks, and a step emits at least one token: a count outside these bounds is not this request's. A
-    first chunk of several tokens swallowed rounds itself: how many of the counted ones follow it cannot be told.
-    """
-    completion = reply.usage.completion_tokens if reply.usage else None
-    if steps is None or completion is None or not _takes_time(reply) or _num_tokens(reply.chunks[0]) != 1:
-        return None
-    return steps if len(reply.chunks) - 1 <= steps < completion else None
-
-
-def _takes_time(reply: Reply) -> bool:
-    return bool(reply.chunks) and reply.chunks[-1].at_ns > reply.chunks[0].at_ns
-
-
-def _client_round(before: Chunk, chunk: Chunk, index: int, kernel: bool) -> Round:
-    return Round(
-        index=index,
-        client_ns=chunk.at_ns - before.at_ns,
-        client_tokens=_num_tokens(chunk),
-        coalesced=chunk.coalesced,
-        wake_ns=chunk.wake_ns if kernel else None,
-    )
-
-
-def _with_engine(row: Round, entry: EngineRound) -> Round:
-    return replace(
-        row,
-        kind=entry.kind,
-        engine_ns=entry.total_ns,
-        draft_ns=entry.draft_ns,
-        verify_ns=entry.verify_ns,
-        sample_ns=entry.sample_ns,
-        commit_ns=entry.commit_ns,
-        rows=entry.rows,
-        drafted=entry.drafted,
-        accepted=entry.accepted,
-        emitted=entry.emitted,
-    )
-
-
-def _moved(row: Round, offset: int) -> Round:
-    return replace(row, index=offset + row.index)
-
-
-def _num_tokens(chunk: Chunk) -> int | None:
-    return None if chunk.token_ids is None else len(chunk.token_ids)
 
 
 def _num_characters(chunk: Chunk) -> int:

@@ -7,13 +7,13 @@ from text.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from campaigns.records import OperatorTime, Profile, Reason
+from orchestrator.measuring.calls import CallDelta, call_delta, joined
 from orchestrator.measuring.exchange import DONE, Event
+from orchestrator.measuring.speculation import Speculation, speculation
 from orchestrator.servers import fields
 from orchestrator.servers.fields import MOST_NS, MOST_PER_ROUND, MOST_TOKENS, Malformed, Object
 
@@ -21,16 +21,6 @@ _REASONING_FIELDS = ("reasoning", "reasoning_content")  # vLLM's name; the older
 _KINDS = ("spec", "q1")
 _CLOCKS = ("device", "host")
 _FAILED_FINISHES = ("error", "abort")
-
-
-@dataclass(frozen=True)
-class CallDelta:
-    """What one chunk adds to a tool call."""
-
-    index: int | None
-    id: str
-    name: str
-    arguments: str
 
 
 @dataclass(frozen=True)
@@ -89,6 +79,7 @@ class Reply:
     token_ids: tuple[int, ...] | None  # of all chunks; None when no chunk carried any
     usage: Usage | None
     engine: EngineMetrics | None
+    speculation: Speculation | None  # of an engine that lists no rounds of ours
     finish_reason: str | None
     failure: Reason | None
     message: str
@@ -103,6 +94,8 @@ class _Reader:
         self.prompt_token_ids: tuple[int, ...] | None = None
         self.usage: Usage | None = None
         self.engine: EngineMetrics | None = None
+        self.speculation: Speculation | None = None
+        self.whole_ids: tuple[int, ...] | None = None  # SGLang tells all ids of an answer at its end
         self.finish_reason: str | None = None
         self.done = False
         self.error = ""
@@ -126,9 +119,19 @@ class _Reader:
             return
         self.usage = _usage(value) or self.usage
         self.engine = _engine(value) or self.engine
+        self.speculation = speculation(value) or self.speculation
         self.prompt_token_ids = fields.ids(value, "prompt_token_ids") or self.prompt_token_ids
+        self._extension(value)
         for choice in fields.mappings(value, "choices") or ():
             self._choice(choice, event)
+
+    def _extension(self, value: Object) -> None:
+        """SGLang's `sglext`: ids of the prompt, and of the answer of each choice."""
+        extension = fields.mapping(value, "sglext") or {}
+        self.prompt_token_ids = fields.ids(extension, "input_ids") or self.prompt_token_ids
+        answers = extension.get("output_ids")
+        if isinstance(answers, list) and len(answers) == 1 and isinstance(answers[0], list):
+            self.whole_ids = fields.ids({"output_ids[0]": answers[0]}, "output_ids[0]")
 
     def _choice(self, choice: Object, event: Event) -> None:
         self.prompt_token_ids = fields.ids(choice, "prompt_token_ids") or self.prompt_token_ids
@@ -167,11 +170,12 @@ def read(events: tuple[Event, ...]) -> Reply:
         chunks=tuple(reader.chunks),
         text=_join(chunk.text for chunk in reader.chunks),
         reasoning=_join(chunk.reasoning for chunk in reader.chunks),
-        tool_calls_json=_tool_calls(reader.chunks),
+        tool_calls_json=joined(delta for chunk in reader.chunks for delta in chunk.tool_calls),
         prompt_token_ids=reader.prompt_token_ids,
-        token_ids=_all_ids(reader.chunks),
+        token_ids=_all_ids(reader.chunks) or reader.whole_ids,
         usage=reader.usage,
         engine=reader.engine,
+        speculation=reader.speculation,
         finish_reason=reader.finish_reason,
         failure=failure,
         message=message,
@@ -193,7 +197,7 @@ def _chunk(choice: Object, event: Event) -> Chunk | None:
     delta = fields.mapping(choice, "delta") or {}
     text = fields.text(delta, "content") or fields.text(choice, "text") or ""
     reasoning = next((said for name in _REASONING_FIELDS if (said := fields.text(delta, name))), "")
-    tool_calls = tuple(_call(call) for call in fields.mappings(delta, "tool_calls") or ())
+    tool_calls = tuple(call_delta(call) for call in fields.mappings(delta, "tool_calls") or ())
     token_ids = fields.ids(choice, "token_ids")
     if not (text or reasoning or tool_calls or token_ids):
         return None
@@ -208,16 +212,6 @@ def _chunk(choice: Object, event: Event) -> Chunk | None:
     )
 
 
-def _call(delta: Object) -> CallDelta:
-    function = fields.mapping(delta, "function") or {}
-    return CallDelta(
-        index=fields.whole(delta, "index", fields.MOST_PER_ROUND),
-        id=fields.text(delta, "id") or "",
-        name=fields.text(function, "name") or "",
-        arguments=fields.text(function, "arguments") or "",
-    )
-
-
 def _all_ids(chunks: Iterable[Chunk]) -> tuple[int, ...] | None:
     """All ids in order; None where no chunk had any. Chunks without theirs show when usage counts more tokens."""
     ids = [chunk.token_ids for chunk in chunks]
@@ -228,32 +222,6 @@ def _all_ids(chunks: Iterable[Chunk]) -> tuple[int, ...] | None:
 def _join(parts: Iterable[str]) -> str:
     """Text of all chunks; a character whose UTF-16 halves came in two chunks is put together again."""
     return "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _tool_calls(chunks: Iterable[Chunk]) -> str:
-    """All calls as JSON, put together from their deltas in order of arrival. Call ids are random and are left out.
-
-    An index that comes again with another id, or without one and with another name, is another call.
-    """
-    calls: list[dict[str, Any]] = []
-    open_calls: dict[int, tuple[dict[str, Any], str]] = {}  # by index: the call and its id
-    for delta in (delta for chunk in chunks for delta in chunk.tool_calls):
-        index = len(open_calls) if delta.index is None else delta.index
-        function, known = open_calls.get(index, ({}, ""))
-        if index not in open_calls or _is_another(delta, known, function):
-            function, known = {}, ""
-            calls.append({"type": "function", "function": function})
-        open_calls[index] = function, delta.id or known
-        if delta.name and delta.name != function.get("name"):
-            function["name"] = function.get("name", "") + delta.name
-        function["arguments"] = function.get("arguments", "") + delta.arguments
-    return json.dumps(calls, ensure_ascii=False, separators=(",", ":")) if calls else ""
-
-
-def _is_another(delta: CallDelta, known: str, function: Mapping[str, Any]) -> bool:
-    if delta.id and known:
-        return delta.id != known
-    return bool(delta.name and function.get("name") and delta.name != function["name"])
 
 
 def _usage(value: Object) -> Usage | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from campaigns.errors import ServerFailed
 from campaigns.plan import Arm, Role, ServerPlan
-from campaigns.records import Process
+from campaigns.records import HIDDEN, Process
 from orchestrator.hosts.process import ServerTree
 from orchestrator.servers.adapters import Adapter
 from orchestrator.servers.adapters.control import ask, ask_json, carry, unreachable
@@ -57,7 +57,7 @@ def server_environment(launcher: Mapping[str, str], visibility: Mapping[str, str
 def disclosed(environment: Mapping[str, str], *secrets: str) -> dict[str, str]:
     """The environment as it may be stored: without the variables named as secrets, and what looks like one."""
     return {
-        name: "(not recorded)" if name in secrets or _SECRET.search(name) else value
+        name: HIDDEN if name in secrets or _SECRET.search(name) else value
         for name, value in sorted(environment.items())
     }
 

@@ -27,10 +27,11 @@ from campaigns.plan import (
     Mode,
     Order,
     Sampling,
+    Seeds,
     ServerPlan,
     StartupMode,
 )
-from orchestrator.settings.limits import at_least, check_headers, check_values, unique
+from orchestrator.settings.limits import at_least, check_headers, check_request_fields, check_values, unique
 from results.store.place import DEFAULT
 
 _SPECULATION = ("dflash", "lookup", "none")
@@ -55,6 +56,7 @@ class CampaignConfig:
     warmups: int = 5
     order: str = "abba"
     seed: int = 0
+    seeds: str = "fixed"  # fixed | fresh
     required_exactness: int = 4
     max_tokens: int | None = None  # a cap for every fixture that has none of its own
     profile: bool = False  # a run that tells where rounds go, and compares nothing
@@ -117,6 +119,7 @@ class ServerConfig:
     headers: dict[str, str] = field(default_factory=dict)
     api_key_env: str = ""
     api_key_file: str = ""
+    request_fields: dict[str, Any] = field(default_factory=dict)  # of the body of every request; null leaves one out
     ready_path: str = "/health"
     ready_timeout_s: float = 300.0
     stop_grace_s: float = 10.0
@@ -211,6 +214,7 @@ def build_plan(config: Config, prompts: Prompts) -> CampaignPlan:
         order=_choice("campaign.order", c.order, Order),
         startup_mode=_choice("startup.mode", s.mode, StartupMode),
         seed=c.seed,
+        seeds=_choice("campaign.seeds", c.seeds, Seeds),
         sampling=Sampling(**vars(config.sampling)),
         server=_server(config),
         lease=_lease(config.lease),
@@ -284,8 +288,10 @@ def _server(config: Config) -> ServerPlan:
     values = {**vars(s), "command": tuple(s.command), "args": tuple(s.args), "env": tuple(sorted(s.env.items()))}
     values["api_key_file"] = str(Path(s.api_key_file).expanduser().absolute()) if s.api_key_file else ""
     values["headers"] = tuple(sorted(s.headers.items()))
+    values["request_fields"] = tuple((name, json.dumps(value)) for name, value in sorted(s.request_fields.items()))
     del values["model_command"]
     check_headers(s.headers, s.api_key_env, s.api_key_file)
+    check_request_fields(s.request_fields)
     if config.campaign.trace and not config.campaign.profile:
         raise UsageError("campaign.trace=true keeps the trace of a profiled run: add campaign.profile=true")
     return ServerPlan(**values, retries=config.startup.retries, traces=config.campaign.trace)

@@ -33,6 +33,17 @@ _ENDS: dict[str, tuple[float, float]] = {
     "sampling.top_p": (0.0, 1.0),
     "sampling.min_p": (0.0, 1.0),
 }
+_SAMPLING = "give it as sampling.…"
+_DECIDED = {
+    **dict.fromkeys(("temperature", "top_k", "top_p", "min_p"), _SAMPLING),
+    **dict.fromkeys(("prompt", "messages"), "it is the fixture's"),
+    "seed": "it is the fixture's, or drawn by campaign.seeds=fresh",
+    "max_tokens": "give it as campaign.max_tokens",
+    "model": "give it as server.model",
+    "stream": "only streams have times",
+    "stream_options": "only streams with usage have counts",
+    "n": "one answer a request is measured",
+}
 _NAMED = ("campaign.name", "campaign.control.name", "campaign.candidate.name")
 
 
@@ -59,6 +70,13 @@ def check_headers(headers: Mapping[str, str], key_env: str, key_file: str) -> No
             raise UsageError(f"server.headers: {name}: {value!r} is no header of HTTP")
     if key_env and key_file:
         raise UsageError("server.api_key_env and server.api_key_file are both set: name the key in one way")
+
+
+def check_request_fields(fields: Mapping[str, Any]) -> None:
+    """What the campaign decides, and stores under its own name, is not sent otherwise."""
+    for name in fields:
+        if name in _DECIDED:
+            raise UsageError(f"server.request_fields names {name}, which the campaign decides: {_DECIDED[name]}")
 
 
 def at_least(path: str, value: _Number, least: _Number) -> _Number:

@@ -125,6 +125,7 @@ energy_source: counter: NVML's; power: integrated samples
 stamp: whose clock told the chunks; empty where only the client's was asked
 first_wake_ns: from the first token's arrival until the client's process had it
 last_wake_ns: from the last token's arrival until the client's process had it
+sent_seed: seed of the request itself; seed is the one that its fixture names
 wake_ns: from the chunk's arrival until the client's process had it
 first_content_ns: first event with a token
 last_content_ns: last event with a token

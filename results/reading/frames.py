@@ -26,6 +26,7 @@ SELECT r.id AS request_id, r.campaign_id, r.startup, r.startup_attempt, r.fixtur
     r.token_sha256, r.emitted_sha256, r.accepted_sha256, r.admissible, r.reasons, r.error, r.min_sm_clock_mhz,
     r.median_sm_clock_mhz, r.throttle_bits, r.first_characters, r.stamp, r.first_wake_ns, r.last_wake_ns,
     r.energy_mj, r.energy_source,
+    r.sent_seed,
     s.sum_accepted, s.sum_drafted, s.sum_emitted, s.accepted_histogram, s.n_client_rounds, s.client_round_mean_ns,
     s.client_round_p50_ns, s.client_round_p90_ns, s.client_round_p99_ns, s.client_round_lag1, s.n_engine_rounds,
     s.engine_round_mean_ns, s.engine_round_p50_ns, s.engine_round_p90_ns, s.engine_round_p99_ns, s.engine_round_lag1,
@@ -58,7 +59,7 @@ FROM round WHERE request_id IN :requests ORDER BY request_id, round_index
 _KEY = ["startup", "fixture", "seed", "repeat", "block_attempt"]
 _DECODES = [f"{what}_{source}" for source in ("engine", "client") for what in ("decode_ns", "decoded")]
 _COMPARED = [ENGINE_MS, CLIENT_MS, "n_rounds", "order_in_pair", "position", "request_id", "startup_attempt"]
-_COMPARED += [*_DECODES, "completion_tokens", "first_characters"]
+_COMPARED += [*_DECODES, "completion_tokens", "first_characters", "sent_seed"]
 _NS_MS = 1e-6
 # What the client's rounds say, where they are the engine's rounds.
 _CLIENT_ROUNDS = [f"client_round_{what}" for what in ("mean_ns", "p50_ns", "p90_ns", "p99_ns", "lag1")]

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from campaigns.judging.past import Past
+from campaigns.judging.repeats import Repeats
 from campaigns.judging.statistics import PairEffect, outliers, settle_drift
 from campaigns.judging.verdicts import Judgement, Sample
 from campaigns.plan import Role
@@ -19,7 +20,10 @@ from results.reading import frames
 from results.reading.effects import pair_effects
 from results.reading.exclusions import excluded, grouped
 from results.reading.levels import ArmLevels, Source, arm_levels, source_of
+from results.reading.repeats import repeat_trends
 from results.store.reader import Reader
+
+_PROMPT = ["fixture", "seed", "control_sent_seed"]
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,11 @@ class Group:
     control: ArmLevels
     candidate: ArmLevels
     settle_drift: Mapping[int, float]  # of the control, by startup
+    candidate_settle_drift: Mapping[int, float]
     divergences: tuple[str, ...]  # first divergence of every pair whose ids differ
     n_outliers: int  # pairs whose effect is far from the others'; kept
     n_unequal_rounds: int  # admissible pairs whose arms took different numbers of rounds
+    repeats: Repeats  # ln(repeated / first) of the time per decoded token, by server and startup
     p_holm: float | None = None
 
     @property
@@ -50,9 +56,13 @@ class Group:
 
     @property
     def control_drift(self) -> float | None:
-        """ln of the control's highest over its lowest startup level: the arm that nobody changed."""
-        levels = self.control.startup_levels_ms.values()
-        return math.log(max(levels) / min(levels)) if len(levels) > 1 else None
+        """Of the arm that nobody changed."""
+        return self.drifts[0]
+
+    @property
+    def drifts(self) -> tuple[float | None, float | None]:
+        """Of the control and, beside it, of the candidate: ln of the highest startup level over the lowest."""
+        return self.control.drift, self.candidate.drift
 
     @property
     def delta_ms(self) -> float | None:
@@ -108,7 +118,8 @@ def part(rows: pd.DataFrame, requests: pd.DataFrame, past: Past, setting: Settin
         resolution=setting.resolution(control),
         past=past,
         levels={startup: math.log(ms * 1e6) for startup, ms in control.startup_levels_ms.items()},
-        settle=_settle(admissible, setting.source),
+        settle=_settle(admissible, setting.source, Role.CONTROL),
+        repeats=_repeats(admissible, requests, setting),
     )
     return Part(rows, control, candidate, sample)
 
@@ -120,16 +131,18 @@ def build(name: str, of: Part, judgement: Judgement, setting: Setting) -> Group:
         fixture=name if whole else str(rows.fixture.iloc[0]),
         seed=None if whole else int(rows.seed.iloc[0]),
         n_pairs=len(rows),
-        n_prompts=len(rows.loc[rows.exactness >= setting.required, ["fixture", "seed"]].drop_duplicates()),
+        n_prompts=len(rows.loc[rows.exactness >= setting.required, _PROMPT].drop_duplicates()),
         n_exact_pairs=int((rows.exactness >= setting.required).sum()),
         n_admissible_pairs=len(of.admissible),
         judgement=judgement,
         control=of.control,
         candidate=of.candidate,
         settle_drift=of.sample.settle,
+        candidate_settle_drift=_settle(of.admissible, setting.source, Role.CANDIDATE),
         divergences=tuple(_divergence(row) for row in rows[rows.divergence_index.notna()].itertuples()),
         n_outliers=len(outliers([effect.delta_log for effect in of.sample.pairs])),
         n_unequal_rounds=int(unequal_rounds(of.admissible).sum()),
+        repeats=of.sample.repeats,
     )
 
 
@@ -146,13 +159,21 @@ def _side(requests: pd.DataFrame, rows: pd.DataFrame, role: Role, setting: Setti
     return arm_levels(counted, warmups, setting.source, summed=setting.corpus)
 
 
-def _settle(admissible: pd.DataFrame, source: Source) -> dict[int, float]:
+def _settle(admissible: pd.DataFrame, source: Source, role: Role) -> dict[int, float]:
     drifts: dict[int, float] = {}
-    for startup, rows in admissible.sort_values("control_position").groupby("startup"):
-        drift = settle_drift(rows[f"control_{source.level_column}"].dropna().tolist())
+    for startup, rows in admissible.sort_values(f"{role}_position").groupby("startup"):
+        drift = settle_drift(rows[f"{role}_{source.level_column}"].dropna().tolist())
         if drift is not None:
             drifts[int(str(startup))] = drift
     return drifts
+
+
+def _repeats(admissible: pd.DataFrame, requests: pd.DataFrame, setting: Setting) -> Repeats:
+    """A corpus asks each prompt once."""
+    if setting.corpus:
+        return {}
+    counted = pd.concat([admissible[f"{role}_request_id"] for role in (Role.CONTROL, Role.CANDIDATE)])
+    return repeat_trends(requests, counted, setting.plan, setting.source)
 
 
 def _divergence(row: Any) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from campaigns.judging.compare import divergence
-from campaigns.records import CPU_UUID, Exactness, Failure
+from campaigns.plan import Role
+from campaigns.records import CPU_UUID, HIDDEN, Exactness, Failure
 from results.store.reader import Life, Reader
 
 
@@ -31,14 +32,16 @@ def determinism(reader: Reader, measured: pd.DataFrame) -> tuple[Determinism, ..
     known = measured[measured.admissible & measured.token_sha256.notna()]
     found = []
     for role, rows in known.groupby("role"):
-        counts = rows.groupby(["fixture", "seed"])[["startup", "token_sha256"]].nunique()
+        prompt = ["fixture", "seed", "sent"]
+        rows = rows.assign(sent=rows.sent_seed.fillna(rows.seed))
+        counts = rows.groupby(prompt)[["startup", "token_sha256"]].nunique()
         repeated = counts[counts.startup > 1]
         differing = tuple(
-            _differing(reader, rows[(rows.fixture == fixture) & (rows.seed == seed)])
-            for fixture, seed in repeated.index[repeated.token_sha256 > 1]
+            _differing(reader, rows[(rows.fixture == fixture) & (rows.seed == seed) & (rows.sent == sent)])
+            for fixture, seed, sent in repeated.index[repeated.token_sha256 > 1]
         )
         equal = len(repeated) - len(differing)
-        repeats = rows.groupby(["startup", "fixture", "seed"]).token_sha256.agg(["size", "nunique"])
+        repeats = rows.groupby(["startup", *prompt]).token_sha256.agg(["size", "nunique"])
         often = repeats[repeats["size"] > 1]
         same = int((often["nunique"] == 1).sum())
         found.append(Determinism(str(rows.arm.iloc[0]), str(role), len(repeated), equal, differing, len(often), same))
@@ -53,7 +56,7 @@ def _differing(reader: Reader, answers: pd.DataFrame) -> str:
     numbers = [str(startup + 1) for startup in sorted({int(s) for s in others.startup})]
     startups = f"startup {numbers[0]} differs" if len(numbers) == 1 else f"startups {', '.join(numbers)} differ"
     where = "" if ids is None else f", at token {index}: {ids[0]} became {ids[1]}"
-    return f"{first.fixture}, seed {first.seed}: {startups} from startup {int(first.startup) + 1}{where}"
+    return f"{first.fixture}, seed {int(first.sent)}: {startups} from startup {int(first.startup) + 1}{where}"
 
 
 def told_once(failures: Sequence[Failure]) -> list[Failure]:
@@ -104,6 +107,26 @@ def missing_notes(
         ),
     )
     return tuple(sentence for holds, sentence in checks if holds and (len(counted) or "A/A" in sentence))
+
+
+def started_alike(plan: Mapping[str, Any], lives: Sequence[Life]) -> str:
+    """Arms that were declared different by variables alone, whose servers had the same ones: where the launcher or
+    `server.env` had set them already. Values that were not recorded say nothing.
+    """
+    control, candidate = plan["control"], plan["candidate"]
+    names = sorted({name for name, _ in (*control["env"], *candidate["env"])})
+    if not names or any(control.get(part) != candidate.get(part) for part in control if part not in ("name", "env")):
+        return ""
+    told = {role: [_values(life, names) for life in lives if life.startup.role is role] for role in Role}
+    known = {values for each in told.values() for values in each}
+    if not all(told.values()) or len(known) != 1 or HIDDEN in (values := known.pop()):
+        return ""
+    shown = ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
+    return f"the arms were declared different and their servers started alike, all with {shown}"
+
+
+def _values(life: Life, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(life.startup.environment.get(name, "not set") for name in names)
 
 
 def _on_cpu(lives: Sequence[Life]) -> bool:

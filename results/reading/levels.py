@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,6 +85,12 @@ class ArmLevels:
     energy_per_token_j: float | None  # the same energy, prefill and idle draw included, over all completion tokens
     completion_tokens: tuple[int, ...] = field(default=())  # distinct counts, sorted
     residuals: tuple[int, ...] = field(default=())  # distinct, sorted
+
+    @property
+    def drift(self) -> float | None:
+        """ln of the highest startup level over the lowest."""
+        levels = self.startup_levels_ms.values()
+        return math.log(max(levels) / min(levels)) if len(levels) > 1 else None
 
     @property
     def per_position_rates(self) -> tuple[float, ...]:

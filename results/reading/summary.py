@@ -24,20 +24,30 @@ from campaigns.plan import Mode
 from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Mark, Reason
 from results.reading import frames
 from results.reading.arrivals import ClientClock, client_clock
+from results.reading.differing import Differing, differing_pairs
 from results.reading.energy import energy_line
 from results.reading.exclusions import context_length, excluded, grouped, timed
 from results.reading.groups import Group, Part, Setting, build, part
-from results.reading.health import Determinism, determinism, missing_notes
+from results.reading.health import Determinism, determinism, missing_notes, started_alike
 from results.reading.levels import Source, source_of
 from results.reading.load import HostLoad, host_load
 from results.reading.occupancy import Occupancy, occupancy
 from results.reading.past import left_out, pasts_of
 from results.reading.profiles import Profiles, is_profiled, profiles
 from results.reading.schedules import ArmRoute, arm_routes
+from results.reading.speculation import ArmSpeculation, arm_speculation
 from results.reading.whereabouts import Whereabouts, whereabouts
 from results.store.reader import Life, Reader
 
-_UNDECIDED = frozenset({Verdict.SCREEN, Verdict.INCONCLUSIVE, Verdict.ORDER_SENSITIVE, Verdict.BELOW_RESOLUTION})
+_UNDECIDED = frozenset(
+    {
+        Verdict.SCREEN,
+        Verdict.INCONCLUSIVE,
+        Verdict.ORDER_SENSITIVE,
+        Verdict.REPEAT_SENSITIVE,
+        Verdict.BELOW_RESOLUTION,
+    }
+)
 
 
 _OF_PAIRS = frozenset({Reason.FIRST_CHUNKS_DIFFER, Reason.CLOCK_MISMATCH})
@@ -72,10 +82,13 @@ class Summary:
     clock: ClientClock | None  # None in stores that know one stamp only
     failures: tuple[Failure, ...]
     missing: tuple[str, ...]
+    started_alike: str  # why arms that were declared different may be none; empty where nothing says so
     flags: Mapping[str, int]  # flag -> measured requests
     pair_flags: Mapping[str, int]  # flag of two requests together -> admissible pairs
     failed_gates: tuple[str, ...]
     profiles: Profiles  # empty unless it was profiled
+    differing: tuple[Differing, ...]  # the first pairs that are not exact, with what differed
+    speculation: tuple[ArmSpeculation, ...]
     left_out: tuple[str, ...]  # A/A campaigns that may lend no floor, with who said so and why
     tags: tuple[str, ...]
     notes: tuple[str, ...]  # what people wrote to it, oldest first
@@ -165,10 +178,13 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         clock=client_clock(measured),
         failures=tuple(failures),
         missing=missing_notes(measured, plan, required, lives, len(past.startups) >= MIN_PAST),
+        started_alike=started_alike(plan, lives),
         flags=_flags(measured),
         pair_flags=_pair_flags(pairs),
         failed_gates=_failed_gates(groups, plan),
         profiles=profiles(reader, campaign_id, plan),
+        differing=differing_pairs(reader, pairs, failed, required),
+        speculation=arm_speculation(reader, campaign_id, plan),
         left_out=tuple(f"{name} ({d.reason}; {d.by})" for name, d in left_out(reader).items()),
         tags=tuple(reader.tags().get(campaign_id, ())),
         notes=tuple(f"{n.utc[:16]} {n.by}: {n.text}" for n in reader.annotations(campaign_id) if n.mark is Mark.NOTE),
@@ -204,9 +220,9 @@ def _with_holm(groups: tuple[Group, ...]) -> tuple[Group, ...]:
 
 
 def _required(plan: Mapping[str, Any], measured: pd.DataFrame) -> Exactness:
-    """The plan's, or E3 where the server reported no accepted counts."""
+    """The plan's, or E3 where the server of one arm reported no accepted counts."""
     counted = measured[measured.admissible & (measured.n_rounds > 0)]
-    silent = len(counted) > 0 and counted.accepted_sha256.isna().all()
+    silent = any(rows.accepted_sha256.isna().all() for _, rows in counted.groupby("role"))
     wanted = int(plan["required_exactness"])
     return Exactness(min(wanted, Exactness.STRUCTURE) if silent else wanted)
 

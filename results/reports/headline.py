@@ -125,6 +125,8 @@ def _warnings(summary: Summary) -> Iterator[str]:
         yield "no profile was recorded: the answers had too few rounds, or the server gave none"
     if is_aa(summary):
         yield "an A/A campaign: both arms are equal, what is measured is noise"
+    elif summary.started_alike:
+        yield summary.started_alike
     elif several := several_changes(*arms(summary)):
         yield several
     if summary.judgement.n_pairs and summary.evidence is not Evidence.SUPPORTED:

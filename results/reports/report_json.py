@@ -84,6 +84,8 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         },
         "host_load": None if summary.load is None else vars(summary.load),
         "restart_determinism": [vars(arm) | {"differing": list(arm.differing)} for arm in summary.determinism],
+        "differing": [vars(pair) | {"what": list(pair.what)} for pair in summary.differing],
+        "speculation": [vars(arm) for arm in summary.speculation],
         "missing": list(summary.missing),
         "flags": dict(summary.flags),
         "pair_flags": dict(summary.pair_flags),
@@ -178,7 +180,12 @@ def _group(group: Group, source: Source) -> dict[str, Any]:
         "level_ratio": group.level_ratio,
         "delta_ms": group.delta_ms,
         "settle_drift_pct": {str(s): _pct(d) for s, d in group.settle_drift.items()},
+        "candidate_settle_drift_pct": {str(s): _pct(d) for s, d in group.candidate_settle_drift.items()},
         "control_drift_pct": _pct(group.control_drift),
+        "candidate_drift_pct": _pct(group.candidate.drift),
+        "repeat_trend_pct": {
+            server: {str(s): _pct(d) for s, d in trends.items()} for server, trends in group.repeats.items()
+        },
         "n_outliers": group.n_outliers,
         "n_unequal_rounds": group.n_unequal_rounds,
         "divergences": list(group.divergences),

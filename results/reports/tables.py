@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from campaigns.judging.statistics import MAX_STARTUPS_EXACT, RESAMPLES, mismatch_bound
+from campaigns.judging.statistics import MAX_STARTUPS_EXACT, RESAMPLES, median_or_none, mismatch_bound
 from campaigns.judging.verdicts import counted
 from campaigns.plan import Role
 from campaigns.records import Score
@@ -52,7 +52,8 @@ def _metric_rows(summary: Summary, refused_too: bool) -> list[tuple[str, Callabl
         ("95 % interval around the mean of startups", lambda g: cells.interval(g.judgement)),
         *_second_lines(summary),
         ("noise floor", lambda g: cells.floor(g.judgement)),
-        ("control drift between startups", lambda g: cells.effect(g.control_drift)),
+        ("control / candidate drift between startups", lambda g: " / ".join(map(cells.effect, g.drifts))),
+        *_repeated(summary),
         ("verdict", lambda g: cells.verdict(g.judgement)),
         (
             f"candidate round p50 / p90 / p99 ms ({single}; median over requests)",
@@ -73,6 +74,16 @@ def _metric_rows(summary: Summary, refused_too: bool) -> list[tuple[str, Callabl
         (f"exact pairs (E{int(summary.required_exactness)})", exact_pairs),
         ("admissible pairs", lambda g: f"{g.n_admissible_pairs}/{g.n_pairs}"),
     ]
+
+
+def _repeated(summary: Summary) -> list[tuple[str, Callable[[Group], str]]]:
+    """A line per server whose first answer to a prompt and seed was kept apart from its repeats."""
+    servers = dict.fromkeys(server for group in summary.groups for server in group.repeats)
+    return [(f"repeats of a prompt and seed against the first ({server})", _trend_of(server)) for server in servers]
+
+
+def _trend_of(server: str) -> Callable[[Group], str]:
+    return lambda group: cells.effect(median_or_none(list(group.repeats.get(server, {}).values())))
 
 
 def _second_lines(summary: Summary) -> list[tuple[str, Callable[[Group], str]]]:
@@ -140,7 +151,14 @@ def startups(summary: Summary) -> Table:
         effect = cells.effect(group.judgement.effect)
         pairs = str(group.n_admissible_pairs)
         rows.append((group.id, "median of startups", level, effect, cells.DASH, pairs))
-    header = ("fixture", "startup", "control / candidate ms", "paired effect", "settle drift of the control", "pairs")
+    header = (
+        "fixture",
+        "startup",
+        "control / candidate ms",
+        "paired effect",
+        "settle drift, control / candidate",
+        "pairs",
+    )
     return Table("Startups", header, tuple(rows), f"Levels: {cells.scope_words(summary.source.request)}.")
 
 
@@ -156,7 +174,7 @@ def _startup_row(summary: Summary, group: Group, startup: int) -> tuple[str, ...
         str(startup + 1),
         cells.both(control, candidate, cells.places(summary.resolution_ms)),
         effect,
-        cells.effect(drift) + mark,
+        f"{cells.effect(drift)}{mark} / {cells.effect(group.candidate_settle_drift.get(startup))}",
         str(group.judgement.startup_pairs.get(startup, 0)),
     )
 

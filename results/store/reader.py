@@ -175,6 +175,11 @@ class Reader:
             # Attempt 0 is no block's: the warm-ups of a new server life.
             yield StoredRequest(row["id"], request, 0 < row["block_attempt"] < latest)
 
+    def request(self, request_id: int) -> Request:
+        row = self.connection.execute(select(schema.request).where(schema.request.c.id == request_id)).mappings().one()
+        ids = unpack_ids(row["token_ids"])
+        return decode(Request, row, rounds=self.rounds(request_id), token_ids=ids, profile=None)
+
     def rounds(self, request_id: int) -> tuple[Round, ...]:
         return from_rows(self.connection.connection.cursor().execute(_ROUNDS, (request_id,)))
 

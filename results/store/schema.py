@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0007"  # the newest revision in migrations/versions; a test compares the two
+REVISION = "0008"  # the newest revision in migrations/versions; a test compares the two
 
 metadata = MetaData()
 
@@ -155,6 +155,7 @@ request = Table(
     Column("stamp", Text),
     *_integers("first_wake_ns", "last_wake_ns", "energy_mj"),
     Column("energy_source", Text),
+    *_integers("sent_seed"),
     *_required(Text, "rounds_sha256"),
     _hash(),
     UniqueConstraint(

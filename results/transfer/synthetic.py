@@ -33,6 +33,7 @@ from campaigns.records import (
     StartupEnd,
     StartupStatus,
 )
+from campaigns.seeds import measured_seed, warmup_seed
 from results.store.writer import Store
 
 Q = 7  # proposals of a full draft
@@ -274,7 +275,13 @@ class Driver:
             energy_mj=None if script.watts is None else round(script.watts * (end - send) * 1e-6),
             energy_source=None if script.watts is None else EnergySource.COUNTER,
             profile=None if warmup else script.profile,
+            sent_seed=self._seed(step),
         )
+
+    def _seed(self, step: Step) -> int:
+        if step.order_in_pair < 0:
+            return warmup_seed(self.plan, step.key, step.key.repeat)
+        return measured_seed(self.plan, step.key)
 
     def _steps(self, block: Block) -> Iterator[Step]:
         yield from self._warmup_steps(block, block.warmups)

@@ -16,7 +16,7 @@ from pathlib import Path
 from campaigns.errors import UsageError
 from campaigns.nearest import alike
 from campaigns.plan import Arm, ServerPlan
-from campaigns.routes import DECODE_STEPS
+from campaigns.routes import ACCEPTED, DECODE_STEPS, DRAFTED, DRAFTS
 from orchestrator.places import ROOT
 from orchestrator.servers.adapters.control import ask_metrics
 from orchestrator.servers.adapters.face import Launch
@@ -26,9 +26,9 @@ from orchestrator.servers.fields import MOST_NS
 # Names of ours for counters of vLLM's. Each decode step of a request is one observation of its inter-token latency.
 _COUNTERS = {
     DECODE_STEPS: "vllm:inter_token_latency_seconds_count",
-    "speculation/drafts": "vllm:spec_decode_num_drafts_total",
-    "speculation/drafted": "vllm:spec_decode_num_draft_tokens_total",
-    "speculation/accepted": "vllm:spec_decode_num_accepted_tokens_total",
+    DRAFTS: "vllm:spec_decode_num_drafts_total",
+    DRAFTED: "vllm:spec_decode_num_draft_tokens_total",
+    ACCEPTED: "vllm:spec_decode_num_accepted_tokens_total",
 }
 _FILLED = ("port", "model", "workdir")
 _BRACED = re.compile(r"(?<![${])\{(\w+)\}(?!\})")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from campaigns.plan import Arm, Fixture, Sampling, ServerPlan
+from campaigns.plan import Arm, Fixture, Pairs, Sampling, ServerPlan
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,20 @@ class Adapter(Protocol):
     def max_model_len(self, base_url: str) -> int | None: ...
 
     def body(
-        self, fixture: Fixture, seed: int, max_tokens: int, sampling: Sampling, model: str, *, profile: bool = False
+        self,
+        fixture: Fixture,
+        seed: int,
+        max_tokens: int,
+        sampling: Sampling,
+        model: str,
+        extra: Pairs = (),
+        *,
+        profile: bool = False,
     ) -> tuple[str, bytes]:
-        """(path, JSON body) of the measured request; the fixture's part is passed on byte for byte."""
+        """(path, JSON body) of the measured request; the fixture's part is passed on byte for byte.
+
+        `extra` (name, JSON) are laid over ours, null leaves one out: `ServerPlan.request_fields`.
+        """
 
     def reset_cache(self, base_url: str) -> None:
         """Forget earlier prompts, where the server has a cache and a way to."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from campaigns.errors import UsageError
-from campaigns.plan import Arm, Fixture, Sampling
+from campaigns.plan import Arm, Fixture, Pairs, Sampling
 from orchestrator.servers import fields
 from orchestrator.servers.adapters.control import ServerRefused, ask_json
 
@@ -67,7 +67,15 @@ class OpenAIServer:
             return None  # another dialect's list
 
     def body(
-        self, fixture: Fixture, seed: int, max_tokens: int, sampling: Sampling, model: str, *, profile: bool = False
+        self,
+        fixture: Fixture,
+        seed: int,
+        max_tokens: int,
+        sampling: Sampling,
+        model: str,
+        extra: Pairs = (),
+        *,
+        profile: bool = False,
     ) -> tuple[str, bytes]:
         ours: dict[str, Any] = {
             "model": model,
@@ -82,6 +90,8 @@ class OpenAIServer:
             **self.request_fields,
             **(self.profile_fields or {} if profile else {}),
         }
+        ours |= {name: json.loads(value) for name, value in extra}
+        ours = {name: value for name, value in ours.items() if value is not None}
         path = "/v1/chat/completions" if fixture.chat else "/v1/completions"
         return path, _joined(fixture, ours)
 

@@ -148,7 +148,7 @@ def test_nothing_that_happened_is_hidden(eventful):
         "server-died exit code -9",
         "3 of 30 pairs, both arms of each",
         "startup 1, mbpp28, seed 0, attempt 1: 6 requests",
-        "startup 3, release1k, seed 20260925, repeat 3: token 0, control",
+        "startup 3, release1k, seed 20260925, repeat 3: text from character 8: nothing / '9'; ids from ",
         "server-died: the server died during a request: exit code -9",
         "throttle: power cap for 40 s",
         "candidate, release1k, seed 20260925: startup 3 differs from startup 1, at token 0: 21077 became 47908",

@@ -1,0 +1,41 @@
+"""The pairs that agree less than was required, or whose ids part: what differed, pair by pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from campaigns.judging.differing import differing
+from campaigns.records import Exactness
+from results.store.reader import Reader
+
+MOST = 20  # pairs that are told one by one: the first ones show the kind
+
+
+@dataclass(frozen=True)
+class Differing:
+    startup: int
+    fixture: str
+    seed: int
+    repeat: int
+    what: tuple[str, ...]  # `what: control / candidate`
+
+    @property
+    def line(self) -> str:
+        where = f"startup {self.startup + 1}, {self.fixture}, seed {self.seed}, repeat {self.repeat}"
+        return f"{where}: {'; '.join(self.what)}"
+
+
+def differing_pairs(
+    reader: Reader, pairs: pd.DataFrame, failed: pd.Series, required: Exactness
+) -> tuple[Differing, ...]:
+    """At most MOST, in the order of running; pairs of which a request failed were not compared."""
+    parted = ~failed & ((pairs.exactness < required) | pairs.divergence_index.notna())
+    return tuple(_differing(reader, row) for row in pairs[parted].head(MOST).itertuples())
+
+
+def _differing(reader: Reader, row: object) -> Differing:
+    both = [reader.request(int(getattr(row, f"{role}_request_id"))) for role in ("control", "candidate")]
+    key = both[0].key
+    return Differing(key.startup, key.fixture, key.seed, key.repeat, differing(*both))

@@ -1,0 +1,120 @@
+"""A server that is faster on what it has answered before: found, told in the report, and gone with fresh seeds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from campaigns.errors import Exit
+from campaigns.judging.repeats import LEVEL, remembering
+from campaigns.judging.verdicts import Verdict
+from campaigns.plan import Fixture, Role, Sampling, Seeds, StartupMode, blocks
+from campaigns.seeds import measured_seed, warmup_seed
+from results.reading.summary import summarise
+from results.reports.report import render
+from results.store.reader import Reader
+from results.store.writer import Store
+from results.transfer.synthetic import Driver, Script, Trajectory
+from tests.results.reports.test_report import PLAN
+
+LIVES = replace(
+    PLAN, name="memory", fixtures=(Fixture("short", "{}", (7,)),), pairs=6, startup_mode=StartupMode.CO_RESIDENT
+)
+MEMORY = 0.87  # of the time where prompt and seed came before: the false 13 %
+
+
+class World:
+    """Round times of two servers; those in `remember` are faster on a prompt and seed that they met."""
+
+    def __init__(self, plan, remember, *, slower=1.0, cold=1.0, noise=0.001, seed=1):
+        self.plan, self.remember, self.slower, self.cold, self.noise = plan, remember, slower, cold, noise
+        self.met, self.rng = set(), np.random.default_rng(seed)
+
+    def __call__(self, step, attempt):
+        warmup = step.order_in_pair < 0
+        sent = warmup_seed(self.plan, step.key, step.key.repeat) if warmup else measured_seed(self.plan, step.key)
+        known = sent if self.plan.sampling.temperature else 0
+        server = "" if self.plan.startup_mode is StartupMode.SWITCH else step.role
+        life, prompt = (step.key.startup, server), (step.key.startup, server, step.key.fixture, known)
+        ms = 16.0 * (self.slower if step.role is Role.CANDIDATE else 1.0) * np.exp(self.noise * self.rng.normal())
+        ms *= MEMORY if step.role in self.remember and prompt in self.met else 1.0
+        ms *= 1.0 if life in self.met else self.cold
+        self.met |= {life, prompt}
+        return Script(Trajectory(31, 10, 20), ms, 100.0, token_seed=sent)
+
+
+def measured(path, plan, world):
+    with Store.open(path) as store:
+        Driver(store, plan, world).run()
+    with Reader.open(path) as reader:
+        name = reader.resolve("last")
+        return summarise(reader, name), render(reader, name, "md")
+
+
+@pytest.mark.parametrize("remember", [(Role.CANDIDATE,), (Role.CONTROL, Role.CANDIDATE)])
+def test_a_memory_decides(ram, remember):
+    found, text = measured(ram / "s", LIVES, World(LIVES, remember))
+    assert found.verdict is Verdict.REPEAT_SENSITIVE and found.groups[0].judgement.verdict is Verdict.REPEAT_SENSITIVE
+    assert "candidate: a prompt and seed that it has answered before is decoded in 1" in found.judgement.because
+    assert ("control: a prompt" in found.judgement.because) == (Role.CONTROL in remember)
+    assert found.exit_code() is Exit.COMPLETE and found.exit_code(strict=True) is Exit.STRICT
+    assert "| repeats of a prompt and seed against the first (candidate) | -1" in text
+
+
+def test_fresh_seeds_ask_for_each_once(ram):
+    plan = replace(LIVES, seeds=Seeds.FRESH)
+    found, text = measured(ram / "s", plan, World(plan, (Role.CANDIDATE,)))
+    assert found.verdict is Verdict.EQUIVALENT and "repeats of a prompt and seed against" not in text
+    assert found.groups[0].n_prompts == 6  # six seeds, the same in every startup
+    assert found.determinism[0].n_prompts == 6 and found.determinism[0].n_repeated == 0
+
+
+def test_without_a_memory_nothing_is_told(ram):
+    found, text = measured(ram / "s", LIVES, World(LIVES, (), slower=0.95, cold=3.0))
+    assert found.verdict is Verdict.FASTER and "answered before" not in text
+
+
+def test_a_slower_candidate_stays_slower(ram):
+    found, _ = measured(ram / "s", LIVES, World(LIVES, (Role.CONTROL,)))
+    assert found.verdict is Verdict.SLOWER and found.exit_code() is Exit.SLOWER
+    assert any("control: a prompt and seed" in note for note in found.judgement.notes)
+
+
+def test_one_server_of_both_arms_remembers_for_both(ram):
+    plan = replace(LIVES, startup_mode=StartupMode.SWITCH)
+    found, _ = measured(ram / "s", plan, World(plan, tuple(Role)))
+    assert found.verdict is Verdict.REPEAT_SENSITIVE and "the server of both arms: a prompt" in found.judgement.because
+
+
+def test_two_startups_only_show_it(ram):
+    plan = replace(LIVES, startups=2)
+    found, text = measured(ram / "s", plan, World(plan, (Role.CANDIDATE,)))
+    assert found.verdict is Verdict.SCREEN and "(candidate) | -1" in text
+
+
+@pytest.mark.parametrize("changed", [{"warmups": 0}, {"sampling": Sampling(temperature=0.0)}])
+def test_a_cold_start_is_no_memory(ram, changed):
+    """The first answer came from a cold server, or had come in a warm-up: a trend would be of either."""
+    plan = replace(LIVES, **changed)
+    found, text = measured(ram / "s", plan, World(plan, (), slower=0.95, cold=3.0))
+    assert found.verdict is Verdict.FASTER and "answered before" not in text
+
+
+def test_every_pair_has_one_seed_and_every_warmup_another():
+    for seeds, different in ((Seeds.FIXED, 1), (Seeds.FRESH, 6)):
+        plan = replace(LIVES, seeds=seeds)
+        first, second = (blocks(plan, startup)[0] for startup in (0, 1))
+        sent = [measured_seed(plan, key) for key in first.keys]
+        assert sent == [measured_seed(plan, key) for key in second.keys] and len(set(sent)) == different
+        warm = {warmup_seed(plan, first.keys[0], turn) for turn in range(5)}
+        assert len(warm) == 5 and not warm & set(sent) and all(0 <= seed < 2**31 for seed in (*warm, *sent))
+
+
+def test_noise_is_seldom_a_memory():
+    """Half a percent in each request, one first against five repeats: at most the half of 1 % that its level allows."""
+    rng = np.random.default_rng(3)
+    for n in (3, 5, 8):
+        first, repeats = rng.normal(0, 0.005, (2000, n)), rng.normal(0, 0.005, (2000, n, 5))
+        trends = np.median(repeats, axis=2) - first
+        told = sum(bool(remembering({"control": dict(enumerate(row))}, 0.0)) for row in trends.tolist())
+        assert told / 2000 < 2 * (1 - LEVEL) / 2
