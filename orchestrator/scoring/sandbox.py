@@ -7,8 +7,10 @@ there is, and the mode is stored with every score. Knows nothing of datasets.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import secrets
 import selectors
 import signal
 import stat
@@ -21,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -40,6 +43,7 @@ _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",  # threads need memory, too
     "OMP_NUM_THREADS": "1",
 }
+_OWN_UIDS = range(0x70000000, 0x7FFFFFFF)  # nobody's, as systemd lists them
 _COUNTED = ("RssAnon", "RssShmem")  # files that are mapped can be dropped again
 
 
@@ -54,18 +58,38 @@ class SandboxRefused(WorldError):
 
 @dataclass(frozen=True)
 class Sandbox:
-    """`python` runs the code inside; packages of this environment (numpy and the like) can be imported there."""
+    """`python` runs the code inside; packages of this environment (numpy and the like) can be imported there.
+
+    `judge_s`: CPU time that the judge may take beyond that of a program. Values of an answer can cost the judge more
+    than they cost the answer: numbers whose hashes collide, fractions of a million digits.
+    """
 
     mode: Mode = Mode.NAMESPACES
     python: str = ""
     uid: int = UNPRIVILEGED_UID  # what root becomes; anyone else stays who they are
+    judge_s: float = 30.0
 
     def __call__(self, job: Job) -> Outcome:
         """Run one set of tests; raises SandboxRefused before any code has run."""
-        started = time.monotonic()
-        with self._tree(job) as (process, results):
-            watched = _watch(process, results, started + job.limits.wall_s + _GRACE_S, job.limits.memory_bytes)
-        return self._outcome(watched, time.monotonic() - started)
+        with self._identity() as uid:
+            started = time.monotonic()
+            with self._tree(job, uid) as (process, results):
+                watched = _watch(process, results, started + job.limits.wall_s + _GRACE_S, job.limits.memory_bytes)
+            return self._outcome(watched, time.monotonic() - started)
+
+    @contextmanager
+    def _identity(self) -> Iterator[int]:
+        """The uid of one run. Without namespaces answers of one uid could end each other: root gives each its own, and
+        where there is none to give, one runs at a time on this host.
+        """
+        if self.mode is not Mode.WEAK:
+            yield self.uid
+        elif os.geteuid() == 0 and _may_become(_OWN_UIDS[-1]):
+            yield secrets.choice(_OWN_UIDS)
+        else:
+            with (ROOT / "orchestrator/scoring/confined/walls.py").open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield self.uid
 
     def refusal(self) -> str:
         """Why code cannot run in this mode; empty when it can. Asked before scoring: else every answer would fail."""
@@ -77,11 +101,11 @@ class Sandbox:
         return "" if outcome.passed else f"a program that has to pass does not pass inside: {outcome}"
 
     @contextmanager
-    def _tree(self, job: Job) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    def _tree(self, job: Job, uid: int) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         """The process tree of one run, gone on exit, and the descriptor of its results."""
         with tempfile.TemporaryDirectory(prefix="sandbox-", ignore_cleanup_errors=True) as folder:
             if self.mode is Mode.WEAK and os.geteuid() == 0:
-                os.chown(folder, self.uid, self.uid)
+                os.chown(folder, uid, uid)
             results, write_end = os.pipe()
             try:
                 process = subprocess.Popen(
@@ -95,14 +119,14 @@ class Sandbox:
                 )
                 os.close(write_end)
                 try:
-                    _hand_over(process, self._request(job, folder))
+                    _hand_over(process, self._request(job, folder, uid))
                     yield process, results
                 finally:
                     _end(process)
             finally:
                 os.close(results)
 
-    def _request(self, job: Job, folder: str) -> dict[str, Any]:
+    def _request(self, job: Job, folder: str, uid: int) -> dict[str, Any]:
         packages = os.path.realpath(sysconfig.get_path("purelib"))
         own = [str(ROOT / "orchestrator" / name) for name in ("__init__.py", "scoring/__init__.py", "scoring/confined")]
         visible = [os.path.realpath(sys.base_prefix), packages, *own]
@@ -110,11 +134,11 @@ class Sandbox:
             self._check_readable()
         return {
             "mode": str(self.mode),
-            "uid": self.uid,
+            "uid": uid,
             "parent": os.getpid(),
             "folder": folder,
             "visible": visible,
-            "limits": job.limits.to_json(),
+            "limits": {**job.limits.to_json(), "judge_s": self.judge_s},
             "job": {
                 "program": dict(job.program),
                 "source": job.source,
@@ -193,7 +217,7 @@ def _watch(process: subprocess.Popen[bytes], results: int, deadline: float, memo
                 data += chunk
             if len(data) > MAX_RESULT_BYTES:
                 return _Watched(b"", "output-limit")
-            if _resident_bytes(process.pid) > memory_bytes:
+            if _used_bytes(process.pid) > memory_bytes:
                 return _Watched(bytes(data), "memory")
     return _Watched(bytes(data), "timeout")
 
@@ -235,11 +259,29 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def _resident_bytes(root_pid: int) -> int:
-    """Memory of all processes of the tree without file mappings; what several of them share counts for each."""
-    total_kib = 0
+def _may_become(uid: int) -> bool:
+    """Whether the user namespace of this process has the uid."""
+    spans = (tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines())
+    return any(first <= uid < first + count for first, _, count in spans)
+
+
+def _used_bytes(root_pid: int) -> int:
+    """Memory of all processes of the tree without file mappings; what several of them share counts for each. Sockets
+    count as if they were full: what lies in them belongs to no process. Pipes are bounded by the kernel for each user.
+    """
+    total_kib, sockets = 0, set()
     for pid in descendants(root_pid):
         with suppress(OSError):
             lines = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
             total_kib += sum(int(value.split()[0]) for name, _, value in lines if name in _COUNTED)
-    return total_kib << 10
+        with suppress(OSError):
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    sockets.add(str(entry.readlink()))
+    return (total_kib << 10) + sum(name.startswith("socket:") for name in sockets) * _socket_bytes()
+
+
+@cache
+def _socket_bytes() -> int:
+    """The most that one socket holds: the kernel doubles what a program asks for."""
+    return 2 * int(Path("/proc/sys/net/core/wmem_max").read_text())

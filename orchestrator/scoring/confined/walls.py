@@ -165,8 +165,10 @@ def _write(path: str, text: str) -> None:
 
 
 def _limit(limits: dict[str, Any]) -> None:
-    """Limits of every process inside; CPU time is set for each program by the judge."""
+    """Limits of every process inside; CPU time is the judge's own, which sets that of each program."""
+    judge_s = round(limits["cpu_s"] + limits["judge_s"])
     for name, value in (
+        (resource.RLIMIT_CPU, judge_s),
         (resource.RLIMIT_AS, limits["memory_bytes"]),
         (resource.RLIMIT_FSIZE, limits["file_bytes"]),
         (resource.RLIMIT_NPROC, limits["processes"]),

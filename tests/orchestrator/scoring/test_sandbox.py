@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,43 @@ def test_shared_memory_counts(box: Sandbox) -> None:
     )
     outcome = stdin(box, source, ("", "1"), limits=Limits(cpu_s=10, wall_s=90, memory_bytes=300 << 20))
     assert outcome.broke == "memory"
+
+
+def test_what_lies_in_sockets_counts(box: Sandbox) -> None:
+    """It belongs to no process: twenty of them filled gigabytes in seconds."""
+    source = (
+        "import os, socket, time\n"
+        "for _ in range(20):\n"
+        "    if os.fork() == 0:\n"
+        "        kept = []\n"
+        "        while len(kept) < 50:\n"
+        "            kept += socket.socketpair()\n"
+        "            kept[-1].setblocking(False)\n"
+        "            try:\n"
+        "                while True: kept[-1].send(bytes(65536))\n"
+        "            except BlockingIOError: pass\n"
+        "        time.sleep(60)\n"
+        "time.sleep(60)\n"
+    )
+    assert stdin(box, source, ("", ""), limits=Limits(cpu_s=20, wall_s=40, memory_bytes=200 << 20)).broke == "memory"
+
+
+def test_programs_with_a_few_sockets_run(box: Sandbox) -> None:
+    source = "import asyncio\nasync def main(): print(1)\nasyncio.run(main())\n"
+    assert stdin(box, source, ("", "1")).passed
+
+
+def test_values_that_keep_the_judge_busy_cost_their_own_verdict() -> None:
+    """A forged set of numbers whose hashes collide: the judge would build it for minutes."""
+    source = (
+        "import sys\n"
+        "items = ','.join(str(k * (2**61 - 1)) for k in range(120_000))\n"
+        "sys.modules['orchestrator.scoring.confined.candidate'].json.dumps = "
+        "lambda v: '{\"value\": {\"set\": [' + items + ']}}'\n"
+        "def f(x):\n    return x\n"
+    )
+    outcome = steps(Sandbox(judge_s=1), source, "assert f(1) == 1", limits=Limits(cpu_s=1, wall_s=60))
+    assert outcome.broke == "no-verdict" and outcome.wall_s < 45
 
 
 def test_endless_output(box: Sandbox) -> None:
@@ -463,6 +501,36 @@ def test_weak_mode_is_named_and_still_limited() -> None:
     assert statuses(steps(weak, "import os\nos._exit(0)\n", "assert f(1)")) == ["crashed"]
     loop = steps(weak, "def f(x):\n    while True: pass\n", "f(1)", limits=Limits(cpu_s=1, wall_s=90))
     assert statuses(loop) == ["timeout"]
+
+
+_MURDER = (
+    "import os, time\n"
+    "def f(x):\n"
+    "    for _ in range(300):\n"
+    "        for pid in map(int, filter(str.isdigit, os.listdir('/proc'))):\n"
+    "            try:\n"
+    "                if pid not in (os.getpid(), os.getppid()) and os.stat(f'/proc/{pid}').st_uid == os.getuid():\n"
+    "                    os.kill(pid, 9)\n"
+    "            except OSError: pass\n"
+    "        time.sleep(0.01)\n"
+    "    return 1\n"
+)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="others run one at a time as themselves, and may end what is theirs")
+@pytest.mark.parametrize("own_uids", [True, False])
+def test_in_weak_mode_answers_cannot_end_each_other(monkeypatch: pytest.MonkeyPatch, own_uids: bool) -> None:
+    """Neither with a uid each, nor one at a time."""
+    monkeypatch.setattr(sandbox, "_may_become", lambda uid: own_uids)
+    weak = Sandbox(Mode.WEAK, python=_public_python(), uid=54321)  # whatever else runs on this host is another's
+    if weak.refusal():
+        pytest.skip(weak.refusal())
+    with ThreadPoolExecutor(2) as pool:
+        murderer = pool.submit(steps, weak, _MURDER, "assert f(1) == 1")
+        innocent = pool.submit(
+            steps, weak, "import time\ndef f(x):\n    time.sleep(1)\n    return 1\n", "assert f(1) == 1"
+        )
+        assert innocent.result().passed and murderer.result().passed
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else; others are an ordinary user anyway")
