@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from campaigns.errors import UsageError
+from results.reading.spreadsheet import inert
 
 Rows = Sequence[Sequence[Any]]
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def lay_out(format: str, header: Sequence[str], rows: Rows) -> str:
@@ -47,11 +47,6 @@ def _csv(header: Sequence[str], rows: Rows) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows([header, *([inert(_plain(value)) for value in row] for row in rows)])
     return out.getvalue()
-
-
-def inert(value: Any) -> Any:
-    """A cell that a spreadsheet takes for text: one that begins like a formula is quoted (OWASP, CSV injection)."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _json(header: Sequence[str], rows: Rows) -> str:

@@ -7,8 +7,8 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
+from results.reading.spreadsheet import inert
 from results.reading.summary import Summary
-from results.reports.layout import inert
 from results.reports.report_json import content
 
 _SHARED = (

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 from sqlalchemy import text
 
 from campaigns.errors import UsageError
 from campaigns.plan import Phase, Role
 from campaigns.records import Request
 from results.reading import frames
+from results.reading.spreadsheet import inert
 from results.store.reader import Reader
 
 _NS = 1e-9
@@ -50,7 +52,8 @@ def _tables(reader: Reader, campaign_id: str) -> Iterator[tuple[str, pd.DataFram
 
 def _write(frame: pd.DataFrame, path: Path, format: str) -> None:
     if format == "csv":
-        frame.to_csv(path, index=False)
+        texts = {name: frame[name].map(inert) for name in frame.columns if not is_numeric_dtype(frame[name])}
+        frame.assign(**texts).to_csv(path, index=False)
         return
     try:
         frame.to_parquet(path, index=False)

@@ -363,6 +363,20 @@ def test_markdown_tables_are_well_formed(path):
         assert len({line.replace("\\|", "").count("|") for line in lines}) <= 1, block
 
 
+@pytest.mark.parametrize("ms", [0.0, -5.0])
+def test_pairs_without_a_time_are_counted_once_and_for_one_reason(path, ms):
+    """An engine that tells times of zero or less: the verdict, the table, the head and the exit code agree."""
+    campaign(path, scripts=lambda step, attempt: replace(script(step, attempt), round_ms=ms, growth=0.0))
+    found = summary(path)
+    assert (found.n_pairs, found.n_admissible_pairs, found.exclusions) == (30, 0, {"no-time": 30})
+    assert found.exit_code() == Exit.NOTHING_ADMISSIBLE == 4
+    text = report(path)
+    assert "none of 30 pairs is admissible" in text and "| admissible pairs | 0/15 | 0/15 |" in text
+    assert "0 admissible of 30 pairs" in text and "15/15 |" not in text.split("admissible pairs")[1].splitlines()[0]
+    told = json.loads(report(path, "json"))
+    assert told["n_admissible_pairs"] == 0 and [group["n_admissible_pairs"] for group in told["fixtures"]] == [0, 0]
+
+
 def test_energy_stands_beside_every_speed_and_is_the_same_in_the_history(path):
     """The candidate draws 20 % more for 3 % less time."""
     watts = {Role.CONTROL: 500.0, Role.CANDIDATE: 600.0}
