@@ -41,6 +41,7 @@ def _filters(parser: argparse.ArgumentParser) -> None:
     for name, what in (
         ("arm", "name of an arm, or operator/schedule that one enables"),
         ("gpu", "device name"),
+        ("host", "name or processor of the host"),
         ("model", "model folder or name"),
         ("name", "name of the campaign"),
         ("mode", "ab or aa"),
@@ -74,7 +75,7 @@ def _utc(text: str) -> str:
 def _wanted(options: argparse.Namespace, reader: Any, **more: str) -> Any:
     from results.history.entries import Filter, check
 
-    names = ("arm", "gpu", "model", "name", "mode", "since", "fixture", "tag", "archived")
+    names = ("arm", "gpu", "host", "model", "name", "mode", "since", "fixture", "tag", "archived")
     only = None
     if options.baseline:
         found = reader.baselines()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 from jinja2 import Environment, FileSystemLoader
 from sqlalchemy.exc import SQLAlchemyError
@@ -27,11 +29,12 @@ from orchestrator.stopping import request_stop
 from orchestrator.web import pages
 from orchestrator.web.guard import Guard, Token
 from orchestrator.web.live import live
+from results.history.entries import Judged
 from results.history.status import n_of_open_blocks
 from results.reading.summary import summarise
 from results.reports.headline import headline
 from results.reports.report import render
-from results.store.reader import Reader
+from results.store.reader import MigratedCopy, Reader
 
 _HERE = Path(__file__).parent
 _EVERY_S = 1.0  # between two looks at a running campaign
@@ -39,10 +42,16 @@ _MAX_FORM_BYTES = 4096
 
 
 class Pages:
-    """Renders the pages of one store. Every request opens the store anew, so that it may move or be upgraded."""
+    """Renders the pages of one store. Every request opens the store anew, so that it may move or be upgraded.
+
+    What outlives a request: judgements of campaigns that did not grow, and the copy of a store of an older version.
+    """
 
     def __init__(self, store: Path) -> None:
         self.store = store
+        self._memory = Judged()
+        self._judging = threading.Lock()  # one request at a time fills the memory
+        self._copy = MigratedCopy()
         self.token = Token()
         self._environment = Environment(
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -52,45 +61,59 @@ class Pages:
         return self._environment.get_template(template).render(store=str(self.store), **values)
 
     def home(self, words: Mapping[str, str], _: Mapping[str, str]) -> str:
-        with Reader.open(self.store) as reader:
-            lines = pages.campaigns(reader, words)
-            tags = list(reader.baselines())
-        return self.render("list.html", lines=lines, words=words, verdicts=list(Verdict), tags=tags)
+        with self.reader() as reader, self._judging:
+            listed = pages.campaigns(reader, words, self._memory)
+            tags = sorted({tag for tags in reader.tags().values() for tag in tags})
+            choices = {"verdict": list(Verdict), "tag": tags, "baseline": list(reader.baselines())}
+        links = {n: "/?" + urlencode({**words, "page": n}) for n in (listed.page - 1, listed.page + 1)}
+        return self.render("list.html", listed=listed, words=words, choices=choices, links=links)
+
+    @asynccontextmanager
+    async def living(self, _: Starlette) -> AsyncIterator[None]:
+        """As long as the server: then the copy goes."""
+        yield
+        self.close()
+
+    def close(self) -> None:
+        self._copy.close()
+
+    def reader(self) -> Reader:
+        return Reader.open(self.store, self._copy)
 
     def campaign(self, words: Mapping[str, str], path: Mapping[str, str]) -> str:
-        with Reader.open(self.store) as reader:
+        with self.reader() as reader:
             name = reader.resolve(path["id"])
             summary = summarise(reader, name)
             plot, pairs, n_pairs = pages.pair_plot(reader, name)
-        now = live(self.store, name)
+        now = live(self.reader, name)
         shown = {"summary": summary, "headline": headline(summary), "plot": plot, "pairs": pairs, "n_pairs": n_pairs}
         return self.render("campaign.html", name=name, now=now, **shown)
 
     def panel(self, name: str) -> str:
         """The part of a campaign's page that changes while it runs."""
-        return self.render("live.html", now=live(self.store, name))
+        return self.render("live.html", now=live(self.reader, name))
 
     def report(self, words: Mapping[str, str], path: Mapping[str, str]) -> str:
-        with Reader.open(self.store) as reader:
+        with self.reader() as reader:
             return render(reader, reader.resolve(path["id"]), "html")
 
     def case(self, words: Mapping[str, str], path: Mapping[str, str]) -> str:
-        with Reader.open(self.store) as reader:
+        with self.reader() as reader:
             name = reader.resolve(path["id"])
             found = pages.answers(reader, name, words)
         return self.render("case.html", name=name, key=words, answers=found)
 
     def history(self, words: Mapping[str, str], _: Mapping[str, str]) -> str:
-        with Reader.open(self.store) as reader:
-            fixtures, chosen, plot, rows = pages.over_time(reader, words)
+        with self.reader() as reader, self._judging:
+            fixtures, chosen, plot, rows = pages.over_time(reader, words, self._memory)
         return self.render("history.html", fixtures=fixtures, chosen=chosen, plot=plot, rows=rows, words=words)
 
     def compare(self, ids: list[str]) -> str:
-        with Reader.open(self.store) as reader:
+        with self.reader() as reader:
             return self.render("compare.html", **pages.compared(reader, ids))
 
     def ask_stop(self, words: Mapping[str, str], path: Mapping[str, str]) -> str:
-        with Reader.open(self.store) as reader:
+        with self.reader() as reader:
             name = reader.resolve(path["id"])
             open_pairs = n_of_open_blocks(reader, name)
         return self.render("stop.html", name=name, open_pairs=open_pairs, token=self.token.value)
@@ -112,7 +135,7 @@ def application(store: Path, port: int) -> ASGIApp:
         Mount("/static", StaticFiles(directory=_HERE / "static")),
     ]
     handlers = {HTTPException: partial(_refused, made)}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), port)
+    return Guard(Starlette(routes=routes, exception_handlers=handlers, lifespan=made.living), port)
 
 
 async def _page(make: Callable[[Mapping[str, str], Mapping[str, str]], str], request: Request) -> Response:
@@ -138,13 +161,13 @@ def _refused(made: Pages, request: Request, error: HTTPException) -> Response:
 
 
 async def _events(made: Pages, request: Request) -> Response:
-    name = await run_in_threadpool(_resolved, made.store, request.path_params["id"])
+    name = await run_in_threadpool(_resolved, made, request.path_params["id"])
     return StreamingResponse(_panels(made, name, request), media_type="text/event-stream")
 
 
-def _resolved(store: Path, name: str) -> str:
+def _resolved(made: Pages, name: str) -> str:
     try:
-        with Reader.open(store) as reader:
+        with made.reader() as reader:
             return reader.resolve(name)
     except CampaignError as error:
         raise HTTPException(404, str(error)) from error
@@ -155,7 +178,7 @@ async def _panels(made: Pages, name: str, request: Request) -> AsyncIterator[str
     last = ""
     while not await request.is_disconnected():
         try:
-            now = await run_in_threadpool(live, made.store, name)
+            now = await run_in_threadpool(live, made.reader, name)
         except (CampaignError, SQLAlchemyError, OSError):
             yield ": the store cannot be read now\n\n"  # it is being moved or upgraded
         else:

@@ -9,7 +9,7 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -70,8 +70,9 @@ class Live:
     log: tuple[str, ...]
 
 
-def live(store: Path, campaign_id: str) -> Live:
-    with Reader.open(store) as reader:
+def live(opened: Callable[[], Reader], campaign_id: str) -> Live:
+    with opened() as reader:
+        store = reader.path
         campaign = reader.campaign(campaign_id)
         now = standing(reader, campaign)
         begun = [event.utc for event in reader.status_history(campaign_id) if event.status is CampaignStatus.RUNNING]

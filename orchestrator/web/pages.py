@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,16 +17,16 @@ from campaigns.plan import Role
 from orchestrator.web.charts import Mark, chart, legend
 from orchestrator.web.live import pairs_of
 from results.history.comparison import differing, effects
-from results.history.entries import Filter, history
+from results.history.entries import Filter, Judged, chosen, history
 from results.history.status import n_planned
 from results.reading.profiles import refuse_profiled
 from results.reading.summary import Summary, summarise
 from results.store.reader import Reader
 
 MAX_ROWS = 200
-_COUNTS = text(
-    "SELECT campaign_id, count(DISTINCT startup || '/' || fixture || '/' || seed || '/' || repeat) AS n "
-    "FROM pair GROUP BY campaign_id"
+PER_PAGE = 50
+_COUNT = text(
+    "SELECT count(*) FROM (SELECT DISTINCT startup, fixture, seed, repeat FROM pair WHERE campaign_id = :campaign)"
 )
 _ANSWERS = text("""
 SELECT role, arm, text, reasoning_text, finish_reason, completion_tokens, admissible, reasons, error FROM request
@@ -47,61 +47,72 @@ class Line:
     host: str
     commit: str
     tags: str
+    baselines: str
     status: str
     pairs: str
     results: tuple[str, ...]  # one per fixture
 
 
-def campaigns(reader: Reader, words: Mapping[str, str]) -> list[Line]:
-    """Newest first; each word must be part of what it names, as for `campaign history`."""
+@dataclass(frozen=True)
+class Listed:
+    """A page of the list."""
+
+    lines: tuple[Line, ...]
+    n_found: int
+    page: int  # from 1
+    n_pages: int
+
+
+def campaigns(reader: Reader, words: Mapping[str, str], memory: Judged | None = None) -> Listed:
+    """Newest first; each word must be part of what it names, as for `campaign history`.
+
+    Judging takes some ms a campaign: only those are judged which the page shows, or all where a verdict is asked for.
+    """
+    wanted, verdict = _filter(words), words.get("verdict", "")
+    sets, baseline = reader.baselines(), words.get("baseline", "")
+    found = [about["campaign_id"] for about in reversed(chosen(reader, wanted, profiled=True))]
+    if baseline:
+        found = [name for name in found if name in sets.get(baseline, ())]
+    if verdict:
+        judged = set(history(reader, replace(wanted, verdict=verdict), memory).campaign_id)
+        found = [name for name in found if name in judged]
+    page = max(1, int(words.get("page", "1"))) if words.get("page", "1").isdecimal() else 1
+    shown = found[(page - 1) * PER_PAGE : page * PER_PAGE]
     told: dict[str, list[Mapping[Any, Any]]] = {}
-    for row in history(reader, _filter(words)).to_dict("records"):
-        told.setdefault(str(row["campaign_id"]), []).append(row)
-    counts = {row.campaign_id: row.n for row in reader.connection.execute(_COUNTS)}
-    sets = reader.baselines()
-    lines = []
-    for campaign in reversed(reader.campaigns()):
-        mine = told.get(campaign.campaign_id, [])
-        tags = [name for name, ids in sets.items() if campaign.campaign_id in ids]
-        if not _meets(campaign, mine, tags, words):
-            continue
-        plan, git = json.loads(campaign.plan_json), campaign.provenance.get("git") or {}
-        lines.append(
-            Line(
-                campaign.campaign_id,
-                campaign.created_utc,
-                campaign.name,
-                f"{plan['candidate']['name']} against {plan['control']['name']}",
-                plan["server"]["model"] or plan["server"]["adapter"],
-                str(mine[0]["gpu"]) if mine else str((campaign.provenance.get("host") or {}).get("cpu", "")),
-                str(git.get("git_commit", ""))[:12],
-                ", ".join(tags),
-                reader.status(campaign.campaign_id).value,
-                f"{counts.get(campaign.campaign_id, 0)}/{n_planned(campaign)}",
-                tuple(_result(row) for row in mine[:6]),
-            )
-        )
-        if len(lines) == MAX_ROWS:
-            break
-    return lines
+    if shown:
+        for row in history(reader, replace(wanted, campaigns=frozenset(shown)), memory).to_dict("records"):
+            told.setdefault(str(row["campaign_id"]), []).append(row)
+    lines = [
+        _line(reader, name, told.get(name, []), [each for each, ids in sets.items() if name in ids]) for name in shown
+    ]
+    return Listed(tuple(lines), len(found), page, max(1, -(-len(found) // PER_PAGE)))
+
+
+def _line(reader: Reader, name: str, rows: Sequence[Mapping[Any, Any]], sets: Sequence[str]) -> Line:
+    campaign = reader.campaign(name)
+    plan = json.loads(campaign.plan_json)
+    git, host = (campaign.provenance.get(part) or {} for part in ("git", "host"))
+    n_recorded = reader.connection.scalar(_COUNT, {"campaign": name})
+    return Line(
+        name,
+        campaign.created_utc,
+        campaign.name,
+        f"{plan['candidate']['name']} against {plan['control']['name']}",
+        plan["server"]["model"] or plan["server"]["adapter"],
+        ", ".join(filter(None, (str(host.get("name", "")), str(rows[0]["gpu"]) if rows else str(host.get("cpu", ""))))),
+        str(git.get("git_commit", ""))[:12],
+        ", ".join(reader.tags().get(name, ())),
+        ", ".join(sets),
+        reader.status(name).value,
+        f"{n_recorded}/{n_planned(campaign)}",
+        tuple(_result(row) for row in rows[:6]),
+    )
 
 
 def _filter(words: Mapping[str, str]) -> Filter:
-    arm, gpu, model, since, name = (words.get(key, "").strip() for key in ("arm", "gpu", "model", "since", "name"))
-    return Filter(arm=arm, gpu=gpu, model=model, since=since, name=name)
-
-
-def _meets(campaign: Any, rows: Sequence[Mapping[str, Any]], tags: Sequence[str], words: Mapping[str, str]) -> bool:
-    """Campaigns without a measured pair have no history row: they are there while nothing but their name is asked."""
-    asked = any(words.get(name) for name in ("arm", "gpu", "model"))
-    verdict, tag = words.get("verdict", ""), words.get("tag", "")
-    return (
-        (bool(rows) or not asked)
-        and words.get("name", "").lower() in campaign.name.lower()
-        and campaign.created_utc >= words.get("since", "")
-        and (not verdict or any(row["verdict"] == verdict for row in rows))
-        and (not tag or tag in tags)
-    )
+    names = ("arm", "gpu", "host", "model", "since", "name", "tag")
+    told: dict[str, Any] = {name: words.get(name, "").strip() for name in names}
+    return Filter(**told, archived=words.get("archived") == "yes")
 
 
 def _result(row: Mapping[str, Any]) -> str:
@@ -176,9 +187,11 @@ def _shared(one: str, other: str) -> int:
 # -- many campaigns --------------------------------------------------------------------------------------------------
 
 
-def over_time(reader: Reader, words: Mapping[str, str]) -> tuple[list[str], str, Markup, list[dict[str, Any]]]:
+def over_time(
+    reader: Reader, words: Mapping[str, str], memory: Judged | None = None
+) -> tuple[list[str], str, Markup, list[dict[str, Any]]]:
     """Fixtures to choose from, the chosen one, its chart, and the rows that are drawn."""
-    frame = history(reader, _filter(words))
+    frame = history(reader, _filter(words), memory)
     measured = frame[frame.effect_pct.notna()]
     fixtures = [str(name) for name in dict.fromkeys(measured.fixture)]
     chosen = words.get("fixture") or (fixtures[-1] if fixtures else "")

@@ -30,7 +30,7 @@ from results.reading.profiles import is_profiled
 from results.store.reader import Reader
 
 _CAMPAIGNS = text("""
-SELECT campaign_id, name, created_utc, methodology_version, plan_json, fingerprint
+SELECT campaign_id, name, created_utc, methodology_version, plan_json, fingerprint, provenance
 FROM campaign ORDER BY created_utc, rowid
 """)
 _RESOLUTIONS = text("""
@@ -71,6 +71,7 @@ class Filter:
 
     arm: str = ""
     gpu: str = ""
+    host: str = ""
     model: str = ""
     since: str = ""
     fixture: str = ""
@@ -90,12 +91,12 @@ class Filter:
 
 
 EVERYTHING = Filter()
-_NAMES = ("arm", "gpu", "model", "mode", "name")
+_NAMES = ("arm", "gpu", "host", "model", "mode", "name")
 
 
 def _has(about: Mapping[str, Any], part: str, word: str) -> bool:
     """Whether one of the campaign's names of this kind has the word in it."""
-    return any(word.lower() in name.lower() for name in about["names"][part])
+    return not word or any(word.lower() in name.lower() for name in about["names"][part])
 
 
 class Judged:
@@ -122,9 +123,9 @@ def history(reader: Reader, wanted: Filter = EVERYTHING, memory: Judged | None =
     return frame[frame.verdict == wanted.verdict] if wanted.verdict else frame
 
 
-def chosen(reader: Reader, wanted: Filter) -> list[dict[str, Any]]:
-    """The campaigns that a filter takes, oldest first, whatever they measured."""
-    return [about for about in _every(reader) if wanted.takes(about)]
+def chosen(reader: Reader, wanted: Filter, *, profiled: bool = False) -> list[dict[str, Any]]:
+    """The campaigns that a filter takes, oldest first, whatever they measured; `profiled` runs too."""
+    return [about for about in _every(reader, profiled=profiled) if wanted.takes(about)]
 
 
 def check(reader: Reader, wanted: Filter) -> None:
@@ -142,14 +143,14 @@ def check(reader: Reader, wanted: Filter) -> None:
         raise UsageError(f"--verdict {wanted.verdict}: there is no such verdict; {nearest(wanted.verdict, Verdict)}")
 
 
-def _every(reader: Reader) -> list[dict[str, Any]]:
+def _every(reader: Reader, *, profiled: bool = False) -> list[dict[str, Any]]:
     """Profiled runs are left out: they measured nothing that could be set beside a measurement."""
     tags, archived = reader.tags(), reader.archived()
     rows = [_about(dict(row)) for row in reader.connection.execute(_CAMPAIGNS).mappings()]
     return [
         {**row, "tags": ", ".join(tags.get(row["campaign_id"], ())), "archived": row["campaign_id"] in archived}
         for row in rows
-        if not row["profiled"]
+        if profiled or not row["profiled"]
     ]
 
 
@@ -167,7 +168,9 @@ def _about(row: Mapping[str, Any]) -> dict[str, Any]:
         "gpu": _names(fingerprint.get("host.device_names", "")),
         "model": plan["server"]["model"] or fingerprint.get("weights_sha256", "")[:12],
     }
-    names = {part: (columns[part],) for part in ("gpu", "model", "mode", "name")}
+    names: dict[str, tuple[str, ...]] = {part: (columns[part],) for part in ("gpu", "model", "mode", "name")}
+    host = json.loads(row["provenance"]).get("host") or {}
+    names["host"] = tuple(str(host[part]) for part in ("name", "cpu") if host.get(part))
     names["arm"] = tuple(name for arm in arms for name in (arm["name"], *map("/".join, arm["schedules"])))
     names["fixture"] = tuple(fixture["dataset"] if plan["corpus"] else fixture["id"] for fixture in plan["fixtures"])
     return {**columns, "names": names, "profiled": is_profiled(plan), "methodology": row["methodology_version"]}

@@ -26,7 +26,7 @@ COLUMNS = (
 )
 _COLOURS = {
     "currentColor": "#1b1f24",
-    "var(--faint)": "#8c959f",
+    "var(--faint)": "#818b98",
     "var(--control)": "#0969da",
     "var(--candidate)": "#bc4c00",
     "var(--band)": "#dde3ea",

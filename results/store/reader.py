@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -81,17 +82,53 @@ class StoredRequest:
     superseded: bool
 
 
+class MigratedCopy:
+    """An older store at the newest revision, copied again when it has changed; for one process that reads it often."""
+
+    def __init__(self) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._of: tuple[tuple[int, ...], ...] = ()
+        self._lock = threading.Lock()
+
+    def of(self, store: Path) -> Path:
+        """Readers of the copy before keep it open; its folder goes."""
+        with self._lock:
+            state = _state(store)
+            if self._folder is None or self._of != state:
+                folder = tempfile.TemporaryDirectory(prefix="campaign-store-")
+                copy = Path(folder.name) / "store.sqlite"
+                copy_store(store, copy)
+                migrate(copy)
+                self.close()
+                self._folder, self._of = folder, state
+            return Path(self._folder.name) / "store.sqlite"
+
+    def close(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def _state(store: Path) -> tuple[tuple[int, ...], ...]:
+    """Which file it is, and when it and the log beside it were last written."""
+    files = (store, store.with_name(f"{store.name}-wal"))
+    found = [file.stat() for file in files if file.exists()]
+    return tuple((stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in found)
+
+
 class Reader:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, copy: MigratedCopy | None = None) -> None:
+        """`copy` keeps the migrated copy of an older store for the next reader; without it, it goes with this one."""
         self.path = path
-        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._own_copy = MigratedCopy() if copy is None else None
+        self._copy = copy or self._own_copy
         self._engine = reader_engine(path)
         self.connection = self._current(self._engine.connect())
         self.damaged = Damaged(self.connection)
 
     @classmethod
-    def open(cls, path: Path) -> Reader:
-        return cls(path)
+    def open(cls, path: Path, copy: MigratedCopy | None = None) -> Reader:
+        return cls(path, copy)
 
     def __enter__(self) -> Reader:
         return self
@@ -104,8 +141,8 @@ class Reader:
     def close(self) -> None:
         self.connection.close()
         self._engine.dispose()
-        if self._copy is not None:
-            self._copy.cleanup()
+        if self._own_copy is not None:
+            self._own_copy.close()
 
     def resolve(self, name: str, *, damaged: bool = False) -> str:
         """The id that `name` means: `last`, a whole id, or a beginning that only one campaign has.
@@ -268,9 +305,6 @@ class Reader:
         if found is None:
             raise UsageError(f"the store {self.path} is empty: run a campaign first")
         check_known(self.path, found)
-        self._copy = tempfile.TemporaryDirectory(prefix="campaign-store-")
-        copy = Path(self._copy.name) / "store.sqlite"
-        copy_store(self.path, copy)
-        migrate(copy)
-        self._engine = reader_engine(copy)
+        assert self._copy is not None, "made beside the connection"
+        self._engine = reader_engine(self._copy.of(self.path))
         return self._engine.connect()

@@ -6,6 +6,7 @@ import html
 import http.client
 import json
 import re
+import shutil
 import socket
 import threading
 import time
@@ -19,12 +20,15 @@ from urllib.parse import urlencode
 import pytest
 import uvicorn
 
-from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
-from campaigns.records import CampaignStatus
-from orchestrator.web.app import application
+from campaigns.plan import Arm, CampaignPlan, Fixture, Mode, Role, ServerPlan, blocks
+from campaigns.records import Annotation, CampaignStatus, Failure, Reason
+from campaigns.records import Mark as Mark_
+from orchestrator.web.app import Pages, application
 from orchestrator.web.charts import Mark, chart
+from results.history.entries import Judged, history
+from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
 
 Answer = tuple[int, str, dict[str, str]]  # status, text, headers
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
@@ -140,6 +144,65 @@ def test_filters_and_comparison(site: Site) -> None:
     assert "Paired effects" in site.page(f"/compare?id={one}&id={other}")
     assert site.ask(f"/compare?id={one}")[0] == 404
     assert site.ask("/campaign/zzz")[0] == 404
+
+
+def test_tags_notes_and_the_archive_on_the_pages(site: Site) -> None:
+    one, other = ids(site)
+    said = [(one, Mark_.TAG, "nightly"), (one, Mark_.NOTE, HOSTILE), (other, Mark_.ARCHIVE, "a bad riser")]
+    with Store.open(site.store) as store:
+        store.annotations([Annotation(name, CREATED, mark, text, "ann") for name, mark, text in said])
+    assert ids(site) == [one, other], "a result cannot leave the list"
+    with Store.open(site.store) as store:
+        store.status(other, CampaignStatus.FAILED, "it was no result")
+    assert ids(site) == [one]
+    assert re.findall(r'name="id" value="(\w+)"', site.page("/?archived=yes")) == [one, other]
+    assert re.findall(r'name="id" value="(\w+)"', site.page("/?tag=nightly")) == [one]
+    assert "Nothing matches" in site.page("/?tag=nightl") and "Nothing matches" in site.page("/?baseline=nightly")
+    page = site.page(f"/campaign/{one}")
+    assert "tags: nightly" in page and html.escape(HOSTILE, quote=False)[:20] in page.replace("&#34;", '"')
+    assert HOSTILE not in page
+
+
+def test_a_long_list_has_pages(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = ids(site)
+    monkeypatch.setattr("orchestrator.web.pages.PER_PAGE", 1)
+    first = site.page("/?arm=projection")
+    assert one in first and other not in first and 'rel="next" href="/?arm=projection&amp;page=2"' in first
+    second = site.page("/?arm=projection&page=2")
+    assert other in second and one not in second and 'rel="next"' not in second
+    assert "Nothing matches" in site.page("/?page=3") and one in site.page("/?page=-1")
+
+
+def test_what_is_remembered_is_what_would_be_computed(site: Site) -> None:
+    """Rows that a new campaign changes (its startups tell of earlier ones' host) come anew; the others are the same."""
+    memory = Judged()
+    for seed in (5, 6):
+        with Reader.open(site.store) as reader:
+            for _ in range(2):
+                assert history(reader, memory=memory).equals(history(reader))
+        with Store.open(site.store) as store:
+            Driver(store, replace(PLAN, seed=seed, mode=Mode.AA, candidate=PLAN.control), script).run()
+    with Reader.open(site.store) as reader:
+        name = reader.resolve("last")
+        with Store.open(site.store) as store:
+            store.failure(Failure(name, CREATED, Reason.OPERATOR, "a visitor", 0, 1))
+        found = history(reader, memory=memory)
+        assert found.equals(history(reader)) and int(found.n_admissible.iloc[-1]) == 4
+
+
+def test_a_store_of_an_older_version_is_copied_once_until_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite"
+    shutil.copy(Path(__file__).parents[2] / "results" / "store" / "stores" / "0004.sqlite", path)
+    made = Pages(path)
+    with made.reader() as first, made.reader() as second:
+        files = {r.connection.exec_driver_sql("PRAGMA database_list").first()[2] for r in (first, second)}  # type: ignore[index]
+        assert len(files) == 1 and str(path) not in files
+        path.touch()
+        with made.reader() as third:
+            assert third.resolve("last") == first.resolve("last")
+            assert third.connection.exec_driver_sql("PRAGMA database_list").first()[2] not in files  # type: ignore[index]
+    assert "released" in made.home({}, {})
+    made.close()
 
 
 def test_other_names_and_origins_get_nothing(site: Site) -> None:
