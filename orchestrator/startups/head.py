@@ -31,6 +31,7 @@ from orchestrator.hosts.inventory import open_inventory
 
 _OBJECT_STORE_BYTES = 80_000_000
 _ALIVE = "alive"
+_YOUNG_S = 120.0  # longer than Ray's agents outlive a driver that was killed
 _STARTS = 2  # a freshly chosen port may be taken meanwhile
 _ASK_AGAIN_S = 0.1
 _LISTEN_PORT = "dashboard_agent_listen_port"
@@ -153,8 +154,7 @@ def _session_folder() -> Iterator[Path]:
     """A short path, since Ray's socket names below it must fit in 107 bytes. Clears those whose driver was killed."""
     prefix = f"dflash2-ray-{os.getuid()}-"
     for left in Path("/tmp").glob(f"{prefix}*"):
-        with contextlib.suppress(OSError), (left / _ALIVE).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while its driver lives
+        with contextlib.suppress(OSError), _claimed(left):
             shutil.rmtree(left, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
     try:
@@ -163,6 +163,21 @@ def _session_folder() -> Iterator[Path]:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _claimed(left: Path) -> Iterator[None]:
+    """OSError where its driver lives. One without the file that says so was made a moment ago, or Ray's processes wrote
+    into it while it was deleted: such a one is old.
+    """
+    if not (left / _ALIVE).exists():
+        if time.time() - left.stat().st_mtime < _YOUNG_S:
+            raise BlockingIOError(f"{left} may be about to be used")
+        yield
+        return
+    with (left / _ALIVE).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
 
 
 @contextlib.contextmanager

@@ -366,7 +366,8 @@ def test_a_startup_that_died_says_why_and_a_command_that_is_none_is_not_tried_ag
     assert tried == [ServerFailed, ServerFailed, CannotExecute]
 
 
-def test_a_sweep_ends_with_the_campaign_that_was_ended(place: Place) -> None:
+def test_a_sweep_ends_with_the_campaign_that_was_ended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.store.parent)  # Hydra writes a sweep's words below outputs/
     place.happens = lambda: os.kill(os.getpid(), signal.SIGINT)
     sweep = ("run", "--multirun", *SMALL, f"store.path={place.store}", "campaign.seed=1,2,3")
     assert main(list(sweep)) == Exit.INTERRUPTED

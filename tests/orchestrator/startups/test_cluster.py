@@ -213,12 +213,19 @@ def test_placing_what_ray_has_given_away_times_out(cluster: Cluster) -> None:
 
 
 def test_folders_of_killed_drivers_are_cleared_and_those_of_living_ones_stay(cluster: Cluster) -> None:
-    dead = Path(tempfile.mkdtemp(prefix=f"dflash2-ray-{os.getuid()}-", dir="/tmp"))
+    dead, half_deleted, begun = (
+        Path(tempfile.mkdtemp(prefix=f"dflash2-ray-{os.getuid()}-", dir="/tmp")) for _ in range(3)
+    )
     (dead / "alive").write_text("")
-    with head._session_folder() as folder:
-        assert folder.exists() and not dead.exists()
-        assert cluster_session() in {path.name for path in Path("/tmp").iterdir()}
-    assert not folder.exists()
+    (half_deleted / "0").mkdir()  # Ray's processes wrote on while it was deleted
+    os.utime(half_deleted, (time.time() - 600,) * 2)
+    try:
+        with head._session_folder() as folder:
+            assert folder.exists() and begun.exists() and not dead.exists() and not half_deleted.exists()
+            assert cluster_session() in {path.name for path in Path("/tmp").iterdir()}
+        assert not folder.exists()
+    finally:
+        begun.rmdir()
 
 
 def cluster_session() -> str:
