@@ -166,7 +166,9 @@ def _write(path: str, text: str) -> None:
 
 def _limit(limits: dict[str, Any]) -> None:
     """Limits of every process inside; CPU time is the judge's own, which sets that of each program."""
-    judge_s = round(limits["cpu_s"] + limits["judge_s"])
+    judge_s = round(
+        limits["cpu_s"] + max(1, limits["judge_s"])
+    )  # a program's hard limit is a second above its soft one
     for name, value in (
         (resource.RLIMIT_CPU, judge_s),
         (resource.RLIMIT_AS, limits["memory_bytes"]),

@@ -242,13 +242,13 @@ def test_values_that_keep_the_judge_busy_cost_their_own_verdict() -> None:
     """A forged set of numbers whose hashes collide: the judge would build it for minutes."""
     source = (
         "import sys\n"
-        "items = ','.join(str(k * (2**61 - 1)) for k in range(120_000))\n"
+        "items = ','.join(str(k * (2**61 - 1)) for k in range(60_000))\n"
         "sys.modules['orchestrator.scoring.confined.candidate'].json.dumps = "
         "lambda v: '{\"value\": {\"set\": [' + items + ']}}'\n"
         "def f(x):\n    return x\n"
     )
     outcome = steps(Sandbox(judge_s=1), source, "assert f(1) == 1", limits=Limits(cpu_s=1, wall_s=60))
-    assert outcome.broke == "no-verdict" and outcome.wall_s < 45
+    assert outcome.broke == "no-verdict" and 1 < outcome.wall_s < 45
 
 
 def test_endless_output(box: Sandbox) -> None:
@@ -506,7 +506,7 @@ def test_weak_mode_is_named_and_still_limited() -> None:
 _MURDER = (
     "import os, time\n"
     "def f(x):\n"
-    "    for _ in range(300):\n"
+    "    for _ in range(80):\n"
     "        for pid in map(int, filter(str.isdigit, os.listdir('/proc'))):\n"
     "            try:\n"
     "                if pid not in (os.getpid(), os.getppid()) and os.stat(f'/proc/{pid}').st_uid == os.getuid():\n"
@@ -528,7 +528,7 @@ def test_in_weak_mode_answers_cannot_end_each_other(monkeypatch: pytest.MonkeyPa
     with ThreadPoolExecutor(2) as pool:
         murderer = pool.submit(steps, weak, _MURDER, "assert f(1) == 1")
         innocent = pool.submit(
-            steps, weak, "import time\ndef f(x):\n    time.sleep(1)\n    return 1\n", "assert f(1) == 1"
+            steps, weak, "import time\ndef f(x):\n    time.sleep(0.3)\n    return 1\n", "assert f(1) == 1"
         )
         assert innocent.result().passed and murderer.result().passed
 
