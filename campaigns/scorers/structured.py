@@ -14,21 +14,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jsonschema import FormatChecker
-from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import extend, validator_for
-from referencing import Registry
-from referencing.exceptions import Unresolvable
-
 from campaigns.corpora.case import Case
-from campaigns.scorers.verdict import Answer, Judged, Verdict
+from campaigns.scorers.verdict import Answer, Judged, Unjudgeable, Verdict
 
 MAX_DIGITS = 4300  # of an integer; Python itself reads no more
 _IGNORED = re.compile(r"[ ,./\-_*^]")
-
-
-class Unjudgeable(Exception):
-    """The schema, or the document beside it, is beyond this scorer; says nothing about the answer."""
 
 
 def score_structured(case: Case, answer: Answer) -> Verdict:
@@ -50,6 +40,8 @@ def _checked_afterwards(case: Case) -> dict[str, Any]:
 
 def _json_complaint(case: Case, answer: Answer) -> str:
     """Why the answer is wrong; empty when it is right."""
+    from campaigns.scorers.schema import schema_complaint  # a second that only who judges such answers need pay
+
     try:
         document = _strict_json(answer.final_text)
     except ValueError as error:
@@ -64,34 +56,6 @@ def _json_complaint(case: Case, answer: Answer) -> str:
     if "value" not in case.answer or _same_json(case.answer["value"], document):
         return ""
     return f"the document says {answer.final_text.strip()[:200]}"
-
-
-def schema_complaint(schema: Mapping[str, Any], document: Any, *, whole_integers: bool = False) -> str:
-    """jsonschema's first complaint, formats checked; references beyond the schema are never fetched.
-
-    `whole_integers`: 10.0 is no integer, as for the tools' programs; JSON Schema takes it for one.
-    """
-    kind = validator_for(schema)
-    if whole_integers:
-        # The stubs of jsonschema leave its type checkers untyped.
-        kind = extend(kind, type_checker=kind.TYPE_CHECKER.redefine("integer", _is_whole))  # type: ignore[no-untyped-call]
-    nothing_to_fetch: Registry[Any] = Registry()
-    try:
-        kind.check_schema(dict(schema))
-        kind(schema, registry=nothing_to_fetch, format_checker=FormatChecker()).validate(document)
-    except ValidationError as error:
-        return f"{error.json_path}: {error.message[:200]}"
-    except (SchemaError, re.error) as error:
-        raise Unjudgeable(f"the schema itself is wrong: {str(error)[:200]}") from error
-    except Unresolvable as error:
-        raise Unjudgeable(f"the schema refers to {error.ref!r}, which is not in it") from error
-    except (RecursionError, ArithmeticError) as error:  # nested too deeply, or a number beyond every float
-        raise Unjudgeable(f"the document cannot be checked: {error}") from error
-    return ""
-
-
-def _is_whole(checker: Any, value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _strict_json(text: str) -> Any:
@@ -143,6 +107,8 @@ def _same_json(wanted: Any, found: Any) -> bool:
 
 
 def _tool_complaint(case: Case, answer: Answer) -> str:
+    from campaigns.scorers.schema import schema_complaint
+
     try:
         calls = [_call(call) for call in json.loads(answer.tool_calls_json or "[]")]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

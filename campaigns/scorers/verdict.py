@@ -8,6 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 
+class Unjudgeable(Exception):
+    """What the answer is held to is beyond this scorer; says nothing about the answer."""
+
+
 class Judged(StrEnum):
     PASSED = "passed"
     FAILED = "failed"

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers.models.qwen3_5 import modeling_qwen3_5 as theirs
 
 from kernels import block_attention, block_conv, gated_norm, norm, output_gate, rotary
 from kernels.checking.compare import rel_l2
@@ -18,6 +17,14 @@ CPU = {"device": "cpu", "arch": "x86-64-v3"}
 NORM, GATED_NORM = norm.Problem(8, 5120, **CPU), gated_norm.Problem(8, 48, 128, **CPU)
 
 
+@pytest.fixture(scope="module")
+def theirs():
+    """Imported by the one process that needs it."""
+    from transformers.models.qwen3_5 import modeling_qwen3_5
+
+    return modeling_qwen3_5
+
+
 def normal(*shape: int, seed: int = 1) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
@@ -27,7 +34,7 @@ def schedules(op):
 
 
 @pytest.mark.parametrize("schedule", schedules(norm.OP), ids=lambda s: s.name)
-def test_the_norm_is_that_of_transformers(schedule):
+def test_the_norm_is_that_of_transformers(schedule, theirs):
     module, x, delta = theirs.Qwen3_5RMSNorm(96, eps=EPS), normal(5, 96), normal(5, 96, seed=2)
     module.weight.data = normal(96, seed=3)
     s, y = schedule.run(x, delta, 1 + module.weight.data, EPS)
@@ -36,14 +43,14 @@ def test_the_norm_is_that_of_transformers(schedule):
 
 
 @pytest.mark.parametrize("schedule", schedules(gated_norm.OP), ids=lambda s: s.name)
-def test_the_gated_norm_is_that_of_transformers(schedule):
+def test_the_gated_norm_is_that_of_transformers(schedule, theirs):
     module, x, gate = theirs.Qwen3_5RMSNormGated(32, eps=EPS), normal(5, 3, 32), normal(5, 96, seed=2)
     module.weight.data = normal(32, seed=3)
     y = schedule.run(x, gate, module.weight.data, EPS)
     assert rel_l2(y.view(5, 3, 32), module(x, gate.view(5, 3, 32)).detach()) < 1e-6
 
 
-def test_rotary_positions_are_those_of_transformers():
+def test_rotary_positions_are_those_of_transformers(theirs):
     heads = rotary.Heads(torch.ones(32), torch.ones(32), 0.0, 4, 2)
     qkv, angles = normal(7, 8 * 32), normal(7, 4, seed=2).repeat(1, 2)
     q, k, v = rotary.OP.schedule("separate").run(qkv, heads, (angles.cos()[:, None], angles.sin()[:, None]))

@@ -28,7 +28,8 @@ from campaigns.corpora.source import open_all
 from campaigns.corpora.templates import DEFAULT
 from campaigns.scorers.code import score_code
 from campaigns.scorers.equivalence import Equal, equivalent
-from campaigns.scorers.structured import schema_complaint, score_structured
+from campaigns.scorers.schema import schema_complaint
+from campaigns.scorers.structured import score_structured
 from campaigns.scorers.verdict import Answer, Judged, Verdict
 from orchestrator.scoring.proving import SolutionRuns
 from orchestrator.scoring.sandbox import Sandbox
