@@ -6,6 +6,7 @@ checked on the code that keeps it. Effects are logarithms, negative is faster.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,19 +64,23 @@ def t_p(mean: Floats, se: Floats, freedom: int) -> Floats:
     return np.asarray(2 * stdtr(freedom, -t), dtype=np.float64)
 
 
-def holm_levels(p: Floats, alpha: float) -> Floats:
-    """The level at which each of the last axis' hypotheses is tested (Holm 1979): p <= level iff Holm rejects.
+def holm_shares(p: Floats, alpha: float, nominal: Callable[[Floats], Floats] = lambda share: share) -> Floats:
+    """The share of `alpha` with which each of the last axis' hypotheses is tested (Holm 1979).
 
-    From the first that is not rejected on, all share its level.
+    p <= nominal(share) iff Holm rejects; `nominal` maps error rates to the p that counts at this look. From the first
+    that is not rejected on, all have its share. (Ye, Li, Liu and Yao 2013 for Holm under group-sequential tests.)
     """
     n = p.shape[-1]
     order = np.argsort(p, axis=-1, kind="stable")
-    levels = np.broadcast_to(alpha / (n - np.arange(n)), p.shape)
-    kept = np.take_along_axis(p, order, -1) > levels
+    shares = _unsorted(np.broadcast_to(alpha / (n - np.arange(n)), p.shape), order)
+    kept = np.take_along_axis(p > nominal(shares), order, -1)
     first = np.where(kept.any(-1), kept.argmax(-1), n - 1)[..., None]
-    stepped = np.where(np.arange(n) > first, alpha / (n - first), levels)
-    out = np.empty(p.shape)
-    np.put_along_axis(out, order, stepped, -1)
+    return _unsorted(alpha / (n - np.minimum(np.arange(n), first)), order)
+
+
+def _unsorted(values: Floats, order: NDArray[np.intp]) -> Floats:
+    out = np.empty(order.shape)
+    np.put_along_axis(out, order, values, -1)
     return out
 
 

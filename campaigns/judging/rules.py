@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from campaigns.judging import decision, rules2
-from campaigns.judging.decision import Bars, Figures, holm_levels, t_p
+from campaigns.judging.decision import Bars, Figures, holm_shares, t_p
+from campaigns.judging.looks import nominal
 from campaigns.judging.past import FEW, noise_floor
 from campaigns.judging.repeats import mean_repeats, remembering, suspected
 from campaigns.judging.statistics import (
     MIN_STARTUPS_INTERVAL,
+    Interval,
     PairEffect,
     by_startup,
     mean_contrast,
@@ -88,7 +90,9 @@ def _fixture(sample: Sample, setting: Setting) -> Judgement:
         found,
         n_pairs=len(effects),
         startup_pairs={startup: len(values) for startup, values in deltas.items()},
-        bootstrap=nested_bootstrap(deltas, setting.seed, setting.resamples) if setting.resamples else None,
+        bootstrap=None
+        if setting.looks or not setting.resamples
+        else nested_bootstrap(deltas, setting.seed, setting.resamples),
         contrast=order_contrast(sample.pairs),
         pair_range=(min(effects), max(effects)) if effects else None,
     )
@@ -124,7 +128,7 @@ def _over_fixtures(values: Sequence[Mapping[int, float]]) -> dict[int, float]:
 def _figures(medians: dict[int, float], sample: Sample, setting: Setting) -> Judgement:
     """Everything that startups alone say, without a word yet."""
     values = list(medians.values())
-    interval = t_interval(values)
+    interval = _interval(values, Bars.alpha, setting)
     apart = sample.past.bands([level for s, level in sample.levels.items() if s in medians])
     return Judgement(
         evidence=evidence(len(values)),
@@ -135,11 +139,24 @@ def _figures(medians: dict[int, float], sample: Sample, setting: Setting) -> Jud
         startup_pairs={},
         effect=median_or_none(values),
         interval=interval,
-        interval_90=t_interval(values, 0.90),
-        p=sign_flip_p(values, setting.seed),
+        interval_90=_interval(values, Bars.equivalence, setting),
+        p=None if setting.looks else sign_flip_p(values, setting.seed),
         floor=noise_floor(sample.past, len(values), interval, sample.resolution, apart),
         bands=apart,
+        look=setting.looks.number(len(values)) if setting.looks else 0,
     )
+
+
+def _interval(values: Sequence[float], alpha: float, setting: Setting) -> Interval | None:
+    """Of a campaign that is looked at the repeated interval, which holds at all looks together (Jennison and Turnbull
+    1989); none before its first look."""
+    looks = setting.looks
+    level = float(nominal(looks, len(values), alpha))
+    interval = t_interval(values, 1 - level) if level else None
+    if interval is None or looks is None:
+        return interval
+    method = f"repeated {interval.method}, look {looks.number(len(values))} of at most {looks.most}"
+    return replace(interval, level=1 - alpha, method=method)
 
 
 # -- words -----------------------------------------------------------------------------------------------------------
@@ -151,9 +168,11 @@ def _family(
     """Each at the level that Holm leaves it; fixtures without an interval test nothing and take no share."""
     tested = [name for name, each in measured.items() if each.interval is not None]
     p = np.array([_p(measured[name]) for name in tested])
-    levels = dict(zip(tested, holm_levels(p, alpha).tolist(), strict=True)) if tested else {}
+    counts = np.array([measured[name].n_startups for name in tested])
+    found = holm_shares(p, alpha, lambda share: nominal(setting.looks, counts, share)) if tested else p
+    shares = dict(zip(tested, found.tolist(), strict=True))
     return {
-        name: _told(each, samples[name], setting, bars, levels.get(name, alpha), one_of_many=True)
+        name: _told(each, samples[name], setting, bars, shares.get(name, alpha), one_of_many=True)
         for name, each in measured.items()
     }
 
@@ -192,8 +211,14 @@ def _told(
     if measured.n_startups < MIN_STARTUPS_INTERVAL:
         few = f"{counted(measured.n_startups, 'startup')}: three are needed for an interval"
         return replace(measured, because=few)
-    verdict = _VERDICTS[int(decision.words(_as_figures(measured, sample.resolution), alpha, bars))]
-    adjusted = t_interval(list(measured.startup_medians.values()), 1 - alpha) if one_of_many else None
+    if measured.interval is None:
+        assert setting.looks is not None, measured
+        early = f"{counted(measured.n_startups, 'startup')}: the first look is after {setting.looks.first}"
+        return replace(measured, verdict=Verdict.INCONCLUSIVE, because=early)
+    at = replace(bars, equivalence=float(nominal(setting.looks, measured.n_startups, bars.equivalence)))
+    level = nominal(setting.looks, measured.n_startups, alpha)
+    verdict = _VERDICTS[int(decision.words(_as_figures(measured, sample.resolution), level, at))]
+    adjusted = _interval(list(measured.startup_medians.values()), alpha, setting) if one_of_many else None
     told = replace(measured, verdict=verdict, adjusted=adjusted)
     told = replace(told, because=_because(told, sample.resolution, bars.margin))
     told = _remembered(replace(told, notes=_notes(told)), sample, bars)

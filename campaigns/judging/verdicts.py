@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from campaigns.judging.looks import Looks
 from campaigns.judging.past import FEW, NO_PAST, Past
 from campaigns.judging.statistics import RESAMPLES, Interval, NoiseFloor, OrderContrast, PairEffect, percent
 
@@ -54,6 +55,7 @@ class Setting:
     margin: float = MARGIN
     resamples: int = RESAMPLES  # of the bootstrap; 0 leaves it out
     overloaded: str = ""  # why the host cannot support a verdict
+    looks: Looks | None = None  # None: the campaign is judged once, at its end
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Judgement:
     adjusted: Interval | None = None  # at the level that Holm leaves this fixture; decides its word
     bands: float | None = None  # distance of the bands that startups are known to fall into
     notes: tuple[str, ...] = ()  # what did not decide and should be known
+    look: int = 0  # which of the campaign's looks this is, from 1; 0 where it is judged once
 
     @property
     def n_startups(self) -> int:
@@ -84,6 +87,11 @@ class Judgement:
     def banded(self) -> bool:
         """Too few startups where bands are known: no word of its own may be told of an effect."""
         return self.bands is not None and self.n_startups < FEW
+
+    @property
+    def decided(self) -> bool:
+        """Whether more startups are asked for nothing."""
+        return self.verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.EQUIVALENT) and not self.banded
 
 
 @dataclass(frozen=True)

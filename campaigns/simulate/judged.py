@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from campaigns.judging import decision
 from campaigns.judging.decision import Bars, Figures, Floats, Words, t_p, t_quantile
+from campaigns.judging.looks import Looks, nominal
 from campaigns.judging.past import FEW, bands
 from campaigns.simulate.worlds import Model
 
@@ -46,7 +47,7 @@ def over_fixtures(each: Seen) -> Seen:
     )
 
 
-def figures(of: Seen, floor: Floats | None = None) -> Figures:
+def figures(of: Seen, floor: Floats | None = None, looks: Looks | None = None) -> Figures:
     """Without a floor from earlier startups it is the campaign's own half width."""
     from scipy.stats import binom
 
@@ -58,7 +59,7 @@ def figures(of: Seen, floor: Floats | None = None) -> Figures:
         effect=np.median(of.medians, -1),
         mean=of.medians.mean(-1),
         se=se,
-        floor=t_quantile(0.975, n - 1) * se if floor is None else floor,
+        floor=t_quantile(1 - nominal(looks, n, Bars.alpha) / 2, n - 1) * se if floor is None else floor,
         contrast=of.contrasts.mean(-1),
         contrast_se=of.contrasts.std(-1, ddof=1) / math.sqrt(n),
         contrast_signs=2 * binom.cdf(fewer, of.n_signs, 0.5) <= 0.05,
@@ -99,25 +100,69 @@ def told(model: Model, n: int, seed: int, *, past: int = 0) -> Told:
     return judged(each, floor)
 
 
-def judged(each: Seen, floor: Floats | None = None) -> Told:
-    bars = Bars()
-    own = figures(over_fixtures(each), floor)
-    mean = decision.words(own, bars.alpha, bars)
+def judged(each: Seen, floor: Floats | None = None, looks: Looks | None = None) -> Told:
+    n = each.medians.shape[-1]
+    bars = Bars(equivalence=float(nominal(looks, n, Bars.equivalence)))
+    own = figures(over_fixtures(each), floor, looks)
+    mean = decision.words(own, nominal(looks, n, bars.alpha), bars)
     if each.medians.shape[1] == 1:
         return Told(mean, mean[:, None])
-    of = figures(each)
+    of = figures(each, looks=looks)
     p = t_p(of.mean, of.se, of.freedom)
+
+    def at(share: Floats) -> Floats:
+        return nominal(looks, n, share)
+
     words, overruling = (
-        decision.words(of, decision.holm_levels(p, alpha), bars) for alpha in (bars.family, bars.overruling)
+        decision.words(of, at(decision.holm_shares(p, alpha, at)), bars) for alpha in (bars.family, bars.overruling)
     )
     return Told(decision.campaign_words(mean, words, overruling), words)
 
 
+@dataclass(frozen=True)
+class Ended:
+    """Campaigns that end when they are decided: what they told at their end, and after how many startups."""
+
+    told: Told
+    startups: NDArray[np.int64]
+    effects: Floats  # headlines
+
+
+def ended(model: Model, looks: Looks, n: int, seed: int, *, past: int = 0) -> Ended:
+    """`model` has as many startups as the last look."""
+    assert model.startups == looks.last, (model, looks)
+    rng = np.random.default_rng(seed)
+    startups = _past(model, rng, n, past) if past else None
+    deltas = model.draw(rng, n)
+    running = np.arange(n)
+    campaign, fixtures = np.zeros(n, np.int8), np.zeros((n, model.fixtures), np.int8)
+    lengths, effects = np.full(n, looks.last), np.zeros(n)
+    for length in range(looks.first, looks.last + 1):
+        each = seen(deltas[running, :, :length], model.control_first[:length])
+        known = None if startups is None else startups[running]
+        now = judged(each, None if known is None else _floor(known, length), looks)
+        campaign[running], fixtures[running], lengths[running] = now.campaign, now.fixtures, length
+        effects[running] = np.median(each.medians.mean(1), -1)
+        done = np.isin(now.campaign, (decision.FASTER, decision.SLOWER, decision.EQUIVALENT))
+        if known is not None and length < FEW:
+            done &= np.array([bands(values.tolist()) is None for values in known])
+        running = running[~done]
+    return Ended(Told(campaign, fixtures), lengths, effects)
+
+
 def _floors(model: Model, rng: np.random.Generator, n: int, past: int) -> Floats:
+    return _floor(_past(model, rng, n, past), model.startups)
+
+
+def _past(model: Model, rng: np.random.Generator, n: int, past: int) -> Floats:
+    """(n, past): effects of earlier A/A startups of each campaign's host."""
     earlier = replace(model, startups=past, truth=0.0, order=0.0)
-    startups = np.median(earlier.draw(rng, n), axis=-1).mean(1)
-    parts = np.array_split(startups, max(1, n // _CHUNK))
-    floor = np.concatenate([decision.null_floor(part, model.startups) for part in parts])
-    if model.startups < FEW:
-        floor = np.maximum(floor, [bands(values.tolist()) or 0.0 for values in startups])
+    return np.asarray(np.median(earlier.draw(rng, n), axis=-1).mean(1))
+
+
+def _floor(earlier: Floats, n_startups: int) -> Floats:
+    parts = np.array_split(earlier, max(1, len(earlier) // _CHUNK))
+    floor = np.concatenate([decision.null_floor(part, n_startups) for part in parts])
+    if n_startups < FEW:
+        floor = np.maximum(floor, [bands(values.tolist()) or 0.0 for values in earlier])
     return floor

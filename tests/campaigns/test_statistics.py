@@ -8,7 +8,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaigns.judging.decision import holm_levels, null_floor
+from campaigns.judging.decision import holm_shares, null_floor
 from campaigns.judging.past import Past, bands, centred, noise_floor
 from campaigns.judging.quantiles import Confidence, interval, median_quantile, quantile
 from campaigns.judging.rules import judge, judge_campaign
@@ -127,12 +127,12 @@ def test_order_imbalance_of_an_odd_k_is_told():
     assert order_contrast(effects([0.0] * 6)).imbalance == 0
 
 
-def test_holm_levels_reject_what_holm_rejects():
+def test_holm_shares_reject_what_holm_rejects():
     rng = np.random.default_rng(4)
     for p in rng.random((200, 5)) ** 3:
         adjusted = holm({str(i): float(value) for i, value in enumerate(p)})
         rejected = [adjusted[str(i)] <= 0.05 for i in range(5)]
-        assert (p <= holm_levels(p, 0.05)).tolist() == rejected
+        assert (p <= holm_shares(p, 0.05)).tolist() == rejected
 
 
 def test_a_floor_shrinks_as_the_headline_does():
