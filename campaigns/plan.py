@@ -34,6 +34,11 @@ class Order(StrEnum):
     BLOCKED = "blocked"  # all requests of one arm, then all of the other; never mixed with ABBA in one table
 
 
+class Stop(StrEnum):
+    PLANNED = "planned"  # after all startups
+    DECIDED = "decided"  # after any from the first look on, once the verdict is faster, slower or equivalent
+
+
 class StartupMode(StrEnum):
     SWITCH = "switch"  # one server, the arm selected between requests
     CO_RESIDENT = "co_resident"  # two servers on one lease, one active at a time
@@ -212,7 +217,10 @@ class CampaignPlan:
     server: ServerPlan
     mode: Mode = Mode.AB
     corpus: str = ""  # sha256 of the frozen corpus; empty for a campaign over speed fixtures
-    startups: int = 3
+    startups: int = 3  # at most, where the campaign stops when it is decided
+    stop: Stop = Stop.PLANNED
+    min_startups: int = 3  # before the first look of a campaign that stops when it is decided
+    margin: float = 0.005  # relative; arms that differ by less are equivalent
     pairs: int = 6  # K, per fixture and seed in each startup; 1 in a corpus campaign
     warmups: int = 5  # per fixture and arm; per startup and arm in a corpus campaign
     order: Order = Order.ABBA

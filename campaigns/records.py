@@ -331,6 +331,17 @@ class Failure:
     key: PairKey | None = None
 
 
+@dataclass(frozen=True)
+class Look:
+    """A verdict that the driver asked for or told, after so many startups from the first on; one for each number."""
+
+    campaign_id: str
+    n_seen: int
+    utc: str
+    verdict: str
+    decided: bool  # no further startup was asked for
+
+
 HIDDEN = "(not recorded)"  # in the place of a variable's value that may be a secret
 CPU_UUID = "cpu-"  # how the UUID of a host begins whose processors are leased as one device
 

@@ -7,13 +7,15 @@ numbers and threads, nothing of what a startup is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from orchestrator.stopping import Stopping
 
 
-def abreast(startups: Sequence[int], width: int, run: Callable[[int], None], stopping: Stopping) -> Iterator[int]:
+def abreast(
+    startups: Sequence[int], width: int, run: Callable[[int], None], stopping: Stopping
+) -> Generator[int, None, None]:
     """Yields each startup once it and all before it are done; who stops asking ends those behind it after their block.
 
     One at a time runs in this thread. Raises what the first failing startup raised, after the others have ended.
@@ -26,7 +28,9 @@ def abreast(startups: Sequence[int], width: int, run: Callable[[int], None], sto
         yield from _abreast(startups, width, run, stopping)
 
 
-def _abreast(startups: Sequence[int], width: int, run: Callable[[int], None], stopping: Stopping) -> Iterator[int]:
+def _abreast(
+    startups: Sequence[int], width: int, run: Callable[[int], None], stopping: Stopping
+) -> Generator[int, None, None]:
     def one(startup: int) -> None:
         try:
             stopping.check(startup, True)

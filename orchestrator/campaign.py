@@ -15,6 +15,7 @@ from campaigns.plan import CampaignPlan, pair_keys, several_changes
 from campaigns.provenance import differing_keys
 from campaigns.records import Campaign, CampaignStatus
 from orchestrator import detaching, loop, terminal
+from orchestrator.deciding import record
 from orchestrator.journal import Journal, keeping, outputs_folder
 from orchestrator.life import Desk
 from orchestrator.preparation.pinning import pin_prompts
@@ -85,10 +86,10 @@ def _drive_in(folder: Path, store: Store, campaign: Campaign, prepared: Prepared
         desk = Desk(store, campaign, prepared, journal, view)
         try:
             with keeping(folder):
-                loop.run(desk, folder, Stopping(folder))
+                why = loop.run(desk, folder, Stopping(folder))
         except Stopped as stop:
             store.status(campaign.campaign_id, CampaignStatus.HELD, str(stop))
-            _conclude(prepared, campaign.campaign_id, output, view)
+            _conclude(store, prepared, campaign.campaign_id, output, view)
             view.say(f"held: {stop}; go on with: campaign resume {campaign.campaign_id}")
             return Exit.INTERRUPTED
         except KeyboardInterrupt:
@@ -100,8 +101,10 @@ def _drive_in(folder: Path, store: Store, campaign: Campaign, prepared: Prepared
             store.status(campaign.campaign_id, CampaignStatus.FAILED, told)
             raise
         else:
-            store.status(campaign.campaign_id, CampaignStatus.COMPLETE)
-    return _conclude(prepared, campaign.campaign_id, output, view)
+            store.status(campaign.campaign_id, CampaignStatus.COMPLETE, why)
+            if why:
+                view.say(f"decided: {why}")
+    return _conclude(store, prepared, campaign.campaign_id, output, view)
 
 
 def _compared(plan: CampaignPlan) -> str:
@@ -112,10 +115,11 @@ def _compared(plan: CampaignPlan) -> str:
     return f"{line}\nwarning: {several}" if several else line
 
 
-def _conclude(prepared: Prepared, campaign_id: str, output: Output, view: View) -> Exit:
+def _conclude(store: Store, prepared: Prepared, campaign_id: str, output: Output, view: View) -> Exit:
     """The answer, or the whole report, on standard output; the report beside the log as well."""
     with Reader.open(prepared.store_path) as reader:
         summary = summarise(reader, campaign_id)
+        record(store, summary)
         told = render_summary(summary, reader, output.format) if output.format else headline(summary).text
         file = outputs_folder(prepared.store_path, campaign_id) / "report.md"
         file.write_text(render_summary(summary, reader, "md"), encoding="utf-8")

@@ -6,6 +6,7 @@ The table of contents of a campaign's measurement. `orchestrator.attempt` is one
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from campaigns.plan import Block, CampaignPlan, blocks
 from campaigns.records import CampaignStatus
 from orchestrator.abreast import abreast
 from orchestrator.attempt import attempt
+from orchestrator.deciding import decided
 from orchestrator.life import Desk
 from orchestrator.startups.cluster import Cluster, connect
 from orchestrator.startups.stand import starts_servers
@@ -22,13 +24,18 @@ from orchestrator.stopping import Stopping
 from results.store.recorded import Recorded
 
 
-def run(desk: Desk, folder: Path, stopping: Stopping) -> None:
-    """Measure what is missing. Raises Stopped where a person ended it, a CampaignError where something else did."""
-    desk.store.status(desk.campaign.campaign_id, CampaignStatus.RUNNING)
-    recorded = desk.store.recorded(desk.campaign.campaign_id)
+def run(desk: Desk, folder: Path, stopping: Stopping) -> str:
+    """Measure what is missing; says why the rest is not needed where the campaign was decided before its last startup.
+
+    Raises Stopped where a person ended it, a CampaignError where something else did.
+    """
+    campaign_id = desk.campaign.campaign_id
+    desk.store.status(campaign_id, CampaignStatus.RUNNING)
+    recorded = desk.store.recorded(campaign_id)
     lost = _lost(desk.plan, recorded)  # in an earlier run: measured again, once
     wanted = [s for s in range(desk.plan.startups) if _missing(desk.plan, s, recorded, lost)]
-    if wanted:  # else no device is needed
+    why = decided(desk.store, campaign_id, desk.plan)
+    if wanted and not why:  # else no device is needed
         ray = desk.plan.lease.ray_address
         desk.doing(f"joining Ray at {ray}" if ray else "starting Ray: some ten seconds, more on a busy host")
         with connect(desk.plan.lease, stopping.halted) as cluster, desk.view.shown():
@@ -37,9 +44,12 @@ def run(desk: Desk, folder: Path, stopping: Stopping) -> None:
                 own = replace(desk, stop_requested=partial(stopping.check, startup))
                 _startup(own, cluster, folder, startup, lost)
 
-            for _ in abreast(wanted, desk.plan.lease.parallel, one, stopping):
-                pass  # each startup once it and all before it are done
+            with closing(abreast(wanted, desk.plan.lease.parallel, one, stopping)) as done:
+                for _ in done:  # each startup once it and all before it are done
+                    if why := decided(desk.store, campaign_id, desk.plan):
+                        break
     _require_answers(desk)
+    return why if wanted else ""
 
 
 def _startup(desk: Desk, cluster: Cluster, folder: Path, startup: int, lost: frozenset[str]) -> None:

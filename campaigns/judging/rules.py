@@ -7,7 +7,7 @@ interval and floor are its own. `decision` decides the words, here they get thei
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -221,7 +221,8 @@ def _told(
     adjusted = _interval(list(measured.startup_medians.values()), alpha, setting) if one_of_many else None
     told = replace(measured, verdict=verdict, adjusted=adjusted)
     told = replace(told, because=_because(told, sample.resolution, bars.margin))
-    told = _remembered(replace(told, notes=_notes(told)), sample, bars)
+    notes = _notes(told) if one_of_many else (*_look(told, setting, float(level)), *_notes(told))
+    told = _remembered(replace(told, notes=notes), sample, bars)
     return _limited(told, sample, setting, bars)
 
 
@@ -236,6 +237,14 @@ def _remembered(told: Judgement, sample: Sample, bars: Bars) -> Judgement:
     if not found or told.verdict is Verdict.SLOWER:
         return replace(told, notes=(*told.notes, *(found or suspected(sample.repeats, bar))))
     return replace(told, verdict=Verdict.REPEAT_SENSITIVE, because=f"{'; '.join(found)}; {told.because}")
+
+
+def _look(told: Judgement, setting: Setting, level: float) -> Iterator[str]:
+    if setting.looks is not None:
+        yield (
+            f"look {told.look} of at most {setting.looks.most}: a p of {level:.2g} or less counts, so that all looks "
+            "together err in 5 %, and the interval holds at all of them"
+        )
 
 
 def _because(told: Judgement, resolution: float | None, margin: float) -> str:

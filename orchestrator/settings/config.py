@@ -18,6 +18,8 @@ from omegaconf import MISSING, OmegaConf
 
 from campaigns.errors import UsageError
 from campaigns.fixtures import OUTPUT_TOKENS, Curve
+from campaigns.judging.planning import MAX_STARTUPS
+from campaigns.judging.statistics import MIN_STARTUPS_INTERVAL
 from campaigns.plan import (
     Arm,
     CampaignPlan,
@@ -30,6 +32,7 @@ from campaigns.plan import (
     Seeds,
     ServerPlan,
     StartupMode,
+    Stop,
 )
 from orchestrator.settings.limits import at_least, check_headers, check_request_fields, check_values, unique
 from results.store.place import DEFAULT
@@ -52,6 +55,9 @@ class CampaignConfig:
     name: str = MISSING
     mode: str = "ab"
     startups: int = 3
+    stop: str = "planned"  # or decided: startups is then the most, min_startups (3) the fewest
+    min_startups: int | None = None
+    margin_percent: float = 0.5  # arms that differ by less are equivalent
     pairs: int = 6
     warmups: int = 5
     order: str = "abba"
@@ -209,6 +215,9 @@ def build_plan(config: Config, prompts: Prompts) -> CampaignPlan:
         fixtures=prompts.fixtures,
         corpus=prompts.corpus_sha256,
         startups=c.startups,
+        stop=_choice("campaign.stop", c.stop, Stop),
+        min_startups=_min_startups(c),
+        margin=c.margin_percent / 100,
         pairs=1 if prompts.corpus_sha256 else c.pairs,
         warmups=c.warmups,
         order=_choice("campaign.order", c.order, Order),
@@ -230,6 +239,28 @@ def build_plan(config: Config, prompts: Prompts) -> CampaignPlan:
             f"lease.parallel={plan.lease.parallel}: an attached server is one, and startups side by side would share it"
         )
     return plan
+
+
+def _min_startups(c: CampaignConfig) -> int:
+    """Two numbers and no range: Hydra reads `3,16` and `range(3,16)` as sweeps, each value a campaign of its own."""
+    if c.stop != Stop.DECIDED:
+        if c.min_startups is not None:
+            raise UsageError(
+                f"campaign.min_startups={c.min_startups} says when a campaign is looked at first: add "
+                "campaign.stop=decided, or drop it"
+            )
+        return MIN_STARTUPS_INTERVAL
+    if c.profile:
+        raise UsageError(
+            "campaign.stop=decided asks for a verdict, and campaign.profile=true compares no times: drop one"
+        )
+    fewest = MIN_STARTUPS_INTERVAL if c.min_startups is None else c.min_startups
+    if not MIN_STARTUPS_INTERVAL <= fewest <= c.startups <= MAX_STARTUPS:
+        raise UsageError(
+            f"campaign.stop=decided with campaign.min_startups={fewest} and campaign.startups={c.startups}: "
+            f"it looks first after {MIN_STARTUPS_INTERVAL} or more and last after {MAX_STARTUPS} or fewer, as 3 and 16"
+        )
+    return fewest
 
 
 def fixtures_of(config: Config) -> tuple[Fixture, ...]:

@@ -14,6 +14,7 @@ _Number = TypeVar("_Number", int, float)
 # Lowest and highest, both allowed; a duration may be endless only where somebody can end it.
 _ENDS: dict[str, tuple[float, float]] = {
     "campaign.startups": (1, math.inf),
+    "campaign.margin_percent": (0.001, 50.0),
     "campaign.pairs": (1, math.inf),
     "campaign.warmups": (0, math.inf),
     "campaign.max_tokens": (1, math.inf),

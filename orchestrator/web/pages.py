@@ -18,7 +18,7 @@ from orchestrator.web.charts import Mark, chart, legend
 from orchestrator.web.live import pairs_of
 from results.history.comparison import differing, effects
 from results.history.entries import Filter, Judged, chosen, history
-from results.history.status import n_planned
+from results.reading.looks import n_planned
 from results.reading.profiles import refuse_profiled
 from results.reading.summary import Summary, summarise
 from results.store.reader import Reader
@@ -104,7 +104,7 @@ def _line(reader: Reader, name: str, rows: Sequence[Mapping[Any, Any]], sets: Se
         ", ".join(reader.tags().get(name, ())),
         ", ".join(sets),
         reader.status(name).value,
-        f"{n_recorded}/{n_planned(campaign)}",
+        f"{n_recorded}/{n_planned(plan)}",
         tuple(_result(row) for row in rows[:6]),
     )
 

@@ -25,7 +25,9 @@ from campaigns.judging.verdicts import Judgement, Sample, Setting, Verdict
 from campaigns.nearest import nearest
 from campaigns.plan import Role
 from results.reading.effects import Effects, Memory, effects
-from results.reading.past import Known, Told, known, left_out, lending
+from results.reading.load import waits
+from results.reading.looks import setting_of
+from results.reading.past import Told, known, left_out, lending
 from results.reading.profiles import is_profiled
 from results.store.reader import Reader
 
@@ -187,29 +189,29 @@ def _rows(reader: Reader, chosen: Sequence[Mapping[str, Any]], memory: Judged) -
     by_id = {each.campaign_id: each for each in every}
     found = effects(reader, {each.campaign_id: each.plan for each in every}, memory.effects)
     resolutions = _resolutions(reader, list(by_id))
-    without, told = left_out(reader), Told(found)
+    without, told, overloaded = left_out(reader), Told(found), waits(reader)
     for about in (about for about in chosen if about["campaign_id"] not in reader.damaged):
         one = by_id[about["campaign_id"]]
         groups, resolution = found[one.campaign_id], resolutions.get(one.campaign_id)
         entering = [name for name, group in groups.items() if group.pairs]
         each, whole = told.pasts(one, lending(one, every, without), entering)
-        basis = (groups, resolution, each, whole)
-        judge = partial(_judge, one, about["methodology"], *basis)
+        setting = setting_of(one.plan, whole, overloaded.get(one.campaign_id, ""), resamples=0)
+        basis = (groups, resolution, each, setting)
+        judge = partial(_judge, about["methodology"], *basis)
         yield from ({**about, **row} for row in memory.rows(one.campaign_id, basis, judge))
 
 
 def _judge(
-    one: Known,
     methodology: int,
     groups: Mapping[str, Effects],
     resolution: float | None,
     each: Mapping[str, Past],
-    whole: Past,
+    setting: Setting,
 ) -> list[dict[str, Any]]:
     samples = {name: _sample(group, resolution, each.get(name, Past())) for name, group in groups.items()}
     if not samples:
         return []
-    judged = rules_of(methodology)(samples, Setting(int(one.plan["seed"]), whole, resamples=0))
+    judged = rules_of(methodology)(samples, setting)
     return [
         {"fixture": name, **_figures(judgement, groups[name].n_recorded), **_energies(groups[name])}
         for name, judgement in judged.fixtures.items()
@@ -228,7 +230,7 @@ def _resolutions(reader: Reader, ids: Sequence[str]) -> dict[str, float]:
 def _sample(group: Effects, resolution_ns: float | None, past: Past) -> Sample:
     level_ns = math.exp(float(np.median(list(group.levels.values())))) if group.levels else None
     relative = resolution_ns / level_ns if resolution_ns is not None and level_ns else None
-    return Sample(group.pairs, group.n_recorded, relative, past, group.levels)
+    return Sample(group.pairs, group.n_recorded, relative, past, group.levels, group.settle)
 
 
 def _figures(judged: Judgement, n_recorded: int) -> dict[str, Any]:

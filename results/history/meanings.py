@@ -59,6 +59,8 @@ fingerprint: JSON of what makes two results comparable
 provenance: JSON of git, host, versions, configuration files
 status: of the campaign, startup or probe
 reason: why
+n_seen: startups that a look saw, from the first on
+decided: whether the look ended the campaign
 fail_reason: why the startup failed
 subject: operator/schedule, or an arm
 decision: promote, hold or reject

@@ -11,6 +11,7 @@ from datetime import datetime
 from campaigns.judging.verdicts import counted
 from campaigns.records import Campaign, CampaignStatus
 from results.reading.health import told_once
+from results.reading.looks import n_planned
 from results.store.reader import Reader
 
 STANDING = ("campaign_id", "created_utc", "name", "status", "reason", "n_pairs", "n_planned_pairs", "tags")
@@ -59,15 +60,9 @@ def standing(reader: Reader, campaign: Campaign, tags: Mapping[str, Sequence[str
         reader.status(campaign.campaign_id),
         newest.reason if newest else "the driver died before it wrote a status",
         len(reader.recorded(campaign.campaign_id).pairs),
-        n_planned(campaign),
+        n_planned(json.loads(campaign.plan_json)),
         tuple((reader.tags() if tags is None else tags).get(campaign.campaign_id, ())),
     )
-
-
-def n_planned(campaign: Campaign) -> int:
-    plan = json.loads(campaign.plan_json)
-    cases = sum(len(fixture["seeds"]) for fixture in plan["fixtures"])
-    return int(plan["startups"]) * cases * (1 if plan["corpus"] else int(plan["pairs"]))
 
 
 def n_of_open_blocks(reader: Reader, campaign_id: str) -> int:
@@ -93,5 +88,9 @@ def details(reader: Reader, campaign_id: str) -> list[str]:
     events = [(e.utc, f"{e.status.value} {e.reason}".rstrip()) for e in reader.status_history(campaign_id)]
     failures = [(f.utc, f"{f.reason.value}: {f.message}") for f in told_once(reader.failures(campaign_id))]
     notes = [(n.utc, f"{n.mark.value} by {n.by}: {n.text}") for n in reader.annotations(campaign_id)]
-    timeline = sorted([*failures, *events, *notes], key=lambda entry: datetime.fromisoformat(entry[0]))
+    looks = [
+        (look.utc, f"looked after {counted(look.n_seen, 'startup')}: {look.verdict}")
+        for look in reader.looks(campaign_id)
+    ]
+    timeline = sorted([*failures, *events, *notes, *looks], key=lambda entry: datetime.fromisoformat(entry[0]))
     return lines + [f"  {utc} {what}" for utc, what in timeline]

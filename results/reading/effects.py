@@ -16,10 +16,11 @@ from typing import Any
 import pandas as pd
 from sqlalchemy import bindparam, text
 
-from campaigns.judging.statistics import PairEffect, by_startup, startup_medians
+from campaigns.judging.statistics import PairEffect, by_startup, settle_drift, startup_medians
 from campaigns.plan import Role
 from results.reading.exclusions import EXCLUDING, excluded, group_names
 from results.reading.levels import Source
+from results.reading.looks import judgeable, looks_of
 from results.store.reader import Reader
 
 _PAIRS = text("""
@@ -46,7 +47,8 @@ _JOULES = tuple((role, f"energy_mj_{role.value}", f"tokens_{role.value}") for ro
 _STATES = text("""
 SELECT c.campaign_id, (SELECT max(id) FROM pair p WHERE p.campaign_id = c.campaign_id),
     (SELECT max(id) FROM block b WHERE b.campaign_id = c.campaign_id),
-    (SELECT max(id) FROM failure f WHERE f.campaign_id = c.campaign_id) FROM campaign c
+    (SELECT max(id) FROM failure f WHERE f.campaign_id = c.campaign_id),
+    (SELECT max(id) FROM look l WHERE l.campaign_id = c.campaign_id) FROM campaign c
 """)
 
 
@@ -57,6 +59,7 @@ class Effects:
     pairs: list[PairEffect]
     n_recorded: int
     levels: dict[int, float]  # ln of the control's median request average in ns, by startup
+    settle: dict[int, float]  # ln drift of the control inside each startup
     energy_per_token_j: dict[Role, float]  # of the arms whose every request told it
 
     @cached_property
@@ -109,7 +112,9 @@ def _read(reader: Reader, plans: Mapping[str, Mapping[str, Any]]) -> dict[str, d
     for name, rows in frame.groupby("campaign_id", sort=False):
         with reader.damaged.sparing(str(name)):
             failures = [failure for failure in reader.failures(str(name)) if failure.reason in EXCLUDING]
-            found[str(name)] = _groups(excluded(rows.copy(), failures) if failures else rows, plans[str(name)])
+            kept, plan = excluded(rows.copy(), failures) if failures else rows, plans[str(name)]
+            seen = judgeable(kept, plan, reader.looks(str(name))) if looks_of(plan) else kept
+            found[str(name)] = _groups(seen, plan)
     return found
 
 
@@ -177,6 +182,7 @@ def _groups(rows: pd.DataFrame, plan: Mapping[str, Any]) -> dict[str, Effects]:
             pairs[name],
             recorded[name],
             {startup: math.log(statistics.median(values)) for startup, values in sorted(levels[name].items())},
+            {s: drift for s, values in levels[name].items() if (drift := settle_drift(values)) is not None},
             _per_token_j(energies[name]),
         )
         for name in pairs

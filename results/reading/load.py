@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,12 @@ from results.store.reader import Reader
 
 _LOADS = text("""
 SELECT load FROM device_sample WHERE campaign_id = :campaign AND device_uuid LIKE :cpu AND load IS NOT NULL
+""")
+_LARGEST = text("""
+SELECT c.campaign_id, s.largest, c.provenance FROM campaign c JOIN (
+    SELECT campaign_id, max(load) AS largest FROM device_sample WHERE device_uuid LIKE 'cpu-%' AND load IS NOT NULL
+    GROUP BY campaign_id
+) s ON s.campaign_id = c.campaign_id
 """)
 
 
@@ -37,6 +44,15 @@ class HostLoad:
         cpus = "" if self.num_cpus is None else f" on {self.num_cpus} CPUs"
         mark = " ! more than there are: processes waited for one" if self.waited else ""
         return f"load of the host: median {self.median:.2f}, largest {self.largest:.2f}{cpus}{mark}"
+
+
+def waits(reader: Reader) -> dict[str, str]:
+    """`HostLoad.waited` of every campaign that was held up, by its id, in one question."""
+    found = {}
+    for name, largest, provenance in reader.connection.execute(_LARGEST):
+        num_cpus = json.loads(provenance).get("host", {}).get("num_cpus")
+        found[name] = HostLoad(largest, largest, num_cpus).waited
+    return {name: why for name, why in found.items() if why}
 
 
 def host_load(reader: Reader, campaign_id: str, provenance: Mapping[str, Any]) -> HostLoad | None:

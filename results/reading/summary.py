@@ -14,14 +14,13 @@ from typing import Any
 import pandas as pd
 
 from campaigns.errors import Exit, highest
-from campaigns.judging import verdicts as judging
 from campaigns.judging.gates import Curve, curve_faults
 from campaigns.judging.past import MIN_PAST, Past
 from campaigns.judging.rules import rules_of
 from campaigns.judging.statistics import holm, mismatch_bound
 from campaigns.judging.verdicts import Evidence, Judged, Judgement, Verdict, counted
 from campaigns.plan import Mode
-from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Mark, Reason
+from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Look, Mark, Reason
 from results.reading import frames
 from results.reading.arrivals import ClientClock, client_clock
 from results.reading.differing import Differing, differing_pairs
@@ -31,6 +30,7 @@ from results.reading.groups import Group, Part, Setting, build, part
 from results.reading.health import Determinism, determinism, missing_notes, started_alike
 from results.reading.levels import Source, source_of
 from results.reading.load import HostLoad, host_load
+from results.reading.looks import judgeable, n_planned, n_seen, setting_of
 from results.reading.occupancy import Occupancy, occupancy
 from results.reading.past import left_out, pasts_of
 from results.reading.profiles import Profiles, is_profiled, profiles
@@ -89,6 +89,8 @@ class Summary:
     profiles: Profiles  # empty unless it was profiled
     differing: tuple[Differing, ...]  # the first pairs that are not exact, with what differed
     speculation: tuple[ArmSpeculation, ...]
+    n_seen: int  # startups that a look sees
+    looks: tuple[Look, ...]  # verdicts that the driver asked for or told
     left_out: tuple[str, ...]  # A/A campaigns that may lend no floor, with who said so and why
     tags: tuple[str, ...]
     notes: tuple[str, ...]  # what people wrote to it, oldest first
@@ -160,7 +162,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         groups=_with_holm(groups),
         lives=tuple(lives),
         whereabouts=whereabouts(lives, judged.campaign.startup_medians, groups),
-        n_planned=_n_planned(plan),
+        n_planned=n_planned(plan),
         n_pairs=len(pairs),
         n_exact_pairs=int((exact & ~failed).sum()),
         n_failed_pairs=int(failed.sum()),
@@ -185,6 +187,8 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         profiles=profiles(reader, campaign_id, plan),
         differing=differing_pairs(reader, pairs, failed, required),
         speculation=arm_speculation(reader, campaign_id, plan),
+        n_seen=n_seen(pairs, plan, reader.looks(campaign_id)),
+        looks=tuple(reader.looks(campaign_id)),
         left_out=tuple(f"{name} ({d.reason}; {d.by})" for name, d in left_out(reader).items()),
         tags=tuple(reader.tags().get(campaign_id, ())),
         notes=tuple(f"{n.utc[:16]} {n.by}: {n.text}" for n in reader.annotations(campaign_id) if n.mark is Mark.NOTE),
@@ -205,11 +209,11 @@ def _judged(
     load: HostLoad | None,
 ) -> tuple[dict[str, Part], Judged, Past]:
     """The groups before and after they were judged, by the rules of the campaign's own version."""
-    rows = grouped(pairs, setting.plan)
+    rows = grouped(judgeable(pairs, setting.plan, reader.looks(campaign.campaign_id)), setting.plan)
     entering = [name for name, found in rows.items() if found.admissible.any()]
     each, whole = pasts_of(reader, campaign.campaign_id, entering)
     parts = {name: part(found, requests, each.get(name, Past()), setting) for name, found in rows.items()}
-    about = judging.Setting(int(setting.plan["seed"]), whole, overloaded="" if load is None else load.waited)
+    about = setting_of(setting.plan, whole, "" if load is None else load.waited)
     judge = rules_of(campaign.methodology_version)
     return parts, judge({name: of.sample for name, of in parts.items()}, about), whole
 
@@ -230,11 +234,6 @@ def _required(plan: Mapping[str, Any], measured: pd.DataFrame) -> Exactness:
 def _resolution_ms(lives: Sequence[Life]) -> float | None:
     found = [life.startup.calibration.resolution_ns for life in lives if life.startup.calibration is not None]
     return max(found) * 1e-6 if found else None
-
-
-def _n_planned(plan: Mapping[str, Any]) -> int:
-    per_startup = sum(len(fixture["seeds"]) for fixture in plan["fixtures"])
-    return int(plan["startups"]) * per_startup * (1 if plan["corpus"] else int(plan["pairs"]))
 
 
 def _failed(pairs: pd.DataFrame) -> pd.Series:

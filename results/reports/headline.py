@@ -13,6 +13,7 @@ from campaigns.judging.statistics import percent
 from campaigns.judging.verdicts import Evidence, Judgement, Verdict, counted
 from campaigns.plan import Arm, differences, several_changes
 from campaigns.records import CampaignStatus
+from results.reading.looks import looks_of
 from results.reading.summary import Summary, is_aa
 from results.reports import cells
 
@@ -64,8 +65,14 @@ def _sentence(summary: Summary) -> str:
         return ", ".join(["profiled: it tells where rounds go and compares no times", *_pairs(summary)])
     parts = [_answer(judgement)]
     if judgement.effect is not None:
-        parts += [*_between(judgement), _in_words(judgement.n_startups, "startup")]
+        parts += [*_between(judgement), _in_words(judgement.n_startups, "startup") + _look(summary)]
     return ", ".join([*parts, *_pairs(summary)])
+
+
+def _look(summary: Summary) -> str:
+    """How often the campaign was looked at, where a rule allows it."""
+    looks = looks_of(summary.plan)
+    return f" (look {summary.judgement.look} of at most {looks.most})" if looks and summary.judgement.look else ""
 
 
 def _answer(judgement: Judgement) -> str:
@@ -121,6 +128,7 @@ def _warnings(summary: Summary) -> Iterator[str]:
         yield f"not final: the campaign is {summary.status.value}, {summary.n_pairs} of {summary.n_planned} pairs"
         if summary.status_reason:
             yield f"it is {summary.status.value} because: {summary.status_reason}"
+        yield from _looked_at_will(summary)
     if summary.profiled and not summary.profiles:
         yield "no profile was recorded: the answers had too few rounds, or the server gave none"
     if is_aa(summary):
@@ -137,6 +145,18 @@ def _warnings(summary: Summary) -> Iterator[str]:
     words = {group.judgement.verdict for group in summary.groups if group.n_pairs}
     if len(words) > 1:
         yield f"the fixtures do not agree: {', '.join(sorted(word.value for word in words))}"
+
+
+def _looked_at_will(summary: Summary) -> Iterator[str]:
+    """A fixed plan that a person ended, who may have seen a verdict that pleased."""
+    ended = summary.status in (CampaignStatus.HELD, CampaignStatus.INTERRUPTED)
+    if ended and looks_of(summary.plan) is None and summary.judgement.interval is not None:
+        told = "".join(f", told {look.verdict} after {look.n_seen}" for look in summary.looks)
+        yield (
+            f"ended by hand after {summary.judgement.n_startups} of {summary.plan['startups']} startups{told}: no rule "
+            "covers such looks, and one who stops at a verdict that pleases errs in far more than 5 % "
+            "(campaign.stop=decided may look after every startup)"
+        )
 
 
 def _noise(summary: Summary) -> Iterator[str]:

@@ -171,6 +171,9 @@ def _method(summary: Summary) -> list[str]:
         f"required exactness E{int(summary.required_exactness)}",
         f"methodology version {summary.campaign.methodology_version}",
     ]
+    if summary.looks:
+        told = ", ".join(f"{look.verdict} after {counted(look.n_seen, 'startup')}" for look in summary.looks)
+        lines.append(f"verdicts asked for meanwhile and at the end: {told}")
     lines += [f"left out of the noise floors: {told}" for told in summary.left_out]
     if source.request is Scope.REQUEST_AVERAGE_CLIENT:
         lines.append("decode time ends with the last content chunk")

@@ -42,6 +42,11 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "tags": list(summary.tags),
         "campaign_notes": list(summary.notes),
         "mode": summary.plan["mode"],
+        "stop": summary.plan.get("stop", "planned"),
+        "looks": [
+            {"n_seen": look.n_seen, "utc": look.utc, "verdict": look.verdict, "decided": look.decided}
+            for look in summary.looks
+        ],
         "order": summary.plan["order"],
         "startup_mode": summary.plan["startup_mode"],
         "arms": {role: summary.plan[role]["name"] for role in ("control", "candidate")},
@@ -133,6 +138,7 @@ def judged(judgement: Judgement) -> dict[str, Any]:
         "bootstrap_pct": _bounds(judgement.bootstrap),
         "ci_deciding_pct": _bounds(judgement.adjusted or interval),
         "ci_deciding_level": None if interval is None else (judgement.adjusted or interval).level,
+        "look": judgement.look,
         "p_sign_flip": judgement.p,
         "p_sign_flip_method": _flips(judgement),
         "n_startups": judgement.n_startups,

@@ -22,6 +22,7 @@ from campaigns.records import (
     Decision,
     DeviceSample,
     Failure,
+    Look,
     Mark,
     Pair,
     Probe,
@@ -237,6 +238,9 @@ class Reader:
 
     def failures(self, campaign_id: str) -> list[Failure]:
         return self._facts(Failure, schema.failure, campaign_id)
+
+    def looks(self, campaign_id: str) -> list[Look]:
+        return self._facts(Look, schema.look, campaign_id)
 
     def scores(self, campaign_id: str) -> list[Score]:
         return self._facts(Score, schema.score, campaign_id)

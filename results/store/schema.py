@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0008"  # the newest revision in migrations/versions; a test compares the two
+REVISION = "0009"  # the newest revision in migrations/versions; a test compares the two
 
 metadata = MetaData()
 
@@ -316,6 +316,18 @@ failure = Table(
     Column("key", Text),  # JSON of a PairKey
     _hash(),
     Index("failure_order", "campaign_id", "id"),
+)
+
+look = Table(
+    "look",
+    metadata,
+    _id(),
+    _campaign(),
+    *_required(Integer, "n_seen"),
+    *_required(Text, "utc", "verdict"),
+    Column("decided", Boolean, nullable=False),
+    _hash(),
+    UniqueConstraint("campaign_id", "n_seen", name="one_look"),
 )
 
 prompt_hash = Table(

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, Float, Integer, LargeBinary, Table
 
-from campaigns.plan import Mode, Role, StartupMode
+from campaigns.plan import Mode, Role, StartupMode, Stop
 from campaigns.records import (
     Annotation,
     Campaign,
@@ -24,6 +24,7 @@ from campaigns.records import (
     DeviceSample,
     Exactness,
     Failure,
+    Look,
     Pair,
     Probe,
     Request,
@@ -49,11 +50,13 @@ _RECORDS: dict[str, Any] = {
     "pair": Pair,
     "device_sample": DeviceSample,
     "failure": Failure,
+    "look": Look,
     "score": Score,
     "probe": Probe,
     "decision": Decision,
     "annotation": Annotation,
 }
+_MOST_LOOKS = 100  # a level is computed for each
 _MOST = {"startups": 10_000, "pairs": 1_000_000}
 
 
@@ -102,12 +105,21 @@ def plan_fault(plan: Any) -> str:
             _require(isinstance(arm["name"], str), f"names no {role.value}")
         _require(isinstance(plan["corpus"], str) and isinstance(plan["server"]["model"], str), "names no server")
         _require(type(plan["seed"]) is int and bool(plan["fixtures"]), "has no fixtures")
+        _require_looks(plan)
         for fixture in plan["fixtures"]:
             seeds = fixture["seeds"]
             _require(isinstance(fixture["id"], str) and all(type(s) is int for s in seeds), "has a broken fixture")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         return f"is no plan ({type(error).__name__}: {str(error)[:100]})"
     return ""
+
+
+def _require_looks(plan: Mapping[str, Any]) -> None:
+    """Plans say of looks and margin what they say since the store has looks."""
+    margin, fewest = plan.get("margin", 0.005), plan.get("min_startups", 3)
+    _require(type(margin) is float and 0 < margin < 1, "has no margin between 0 and 1")
+    if Stop(plan.get("stop", Stop.PLANNED)) is Stop.DECIDED:
+        _require(type(fewest) is int and 3 <= fewest <= plan["startups"] <= _MOST_LOOKS, "has no looks")
 
 
 def _require(holds: bool, otherwise: str) -> None:

@@ -28,6 +28,7 @@ from campaigns.records import (
     Decision,
     DeviceSample,
     Failure,
+    Look,
     Pair,
     Probe,
     Request,
@@ -145,6 +146,14 @@ class Store:
 
     def failure(self, failure: Failure) -> None:
         self._one(schema.failure, encode(failure))
+
+    def look(self, look: Look) -> None:
+        """Once for each number of startups: whoever looks again at the same rows learns nothing new."""
+        t = schema.look.c
+        known = select(t.id).where(t.campaign_id == look.campaign_id, t.n_seen == look.n_seen)
+        with self.transaction() as connection:
+            if connection.scalar(known) is None:
+                _insert(connection, schema.look, encode(look))
 
     def scores(self, scores: Iterable[Score]) -> None:
         self._many(schema.score, [encode(score) for score in scores])

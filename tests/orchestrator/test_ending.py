@@ -28,6 +28,7 @@ from orchestrator.cli import main
 from orchestrator.life import Desk
 from orchestrator.places import ROOT
 from orchestrator.stopping import NotNeeded, Stopped, Stopping
+from results.reading.summary import summarise
 from results.reports.layout import lay_out
 from results.store.reader import Reader
 from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
@@ -65,8 +66,8 @@ class Place:
     def campaign(self, *words: str) -> int:
         return main([*words, "--store", str(self.store)])
 
-    def run(self) -> int:
-        return main(["run", *SMALL, f"store.path={self.store}"])
+    def run(self, *words: str) -> int:
+        return main(["run", *SMALL, f"store.path={self.store}", *words])
 
     def standing(self) -> tuple[CampaignStatus, int, int]:
         with Reader.open(self.store) as reader:
@@ -372,3 +373,120 @@ def test_a_sweep_ends_with_the_campaign_that_was_ended(place: Place, monkeypatch
     sweep = ("run", "--multirun", *SMALL, f"store.path={place.store}", "campaign.seed=1,2,3")
     assert main(list(sweep)) == Exit.INTERRUPTED
     assert place.standing() == (CampaignStatus.INTERRUPTED, 1, 1)
+
+
+# -- campaigns that end when they are decided --------------------------------------------------------------------------
+
+DECIDED = ("campaign.stop=decided", "campaign.startups=6", "campaign.pairs=2")
+_NOISE = (0.003, -0.004, 0.001, -0.002, 0.004, -0.003)  # of the startups' effects; their mean tells of nothing
+
+
+def differing(by: float, noise: float = 0.1) -> Callable[[Step, int], Script]:
+    """The candidate takes 1 + `by` of the control's time; `noise` scales what startups do to it."""
+
+    def script(step: Step, attempt: int) -> Script:
+        factor = 1 + by + noise * _NOISE[step.key.startup] if step.role is Role.CANDIDATE else 1.0
+        return Script(Trajectory(12, 4, 6), 16.0 * factor)
+
+    return script
+
+
+def looked(place: Place) -> tuple[list[tuple[int, str]], Any, str]:
+    """The recorded looks, the judgement of the report, and the newest status' reason."""
+    with Reader.open(place.store) as reader:
+        campaign = reader.resolve("last")
+        looks = [(look.n_seen, look.verdict) for look in reader.looks(campaign)]
+        return looks, summarise(reader, campaign).judgement, reader.status_history(campaign)[-1].reason
+
+
+@pytest.mark.parametrize(("by", "word", "code"), [(-0.05, "faster", Exit.COMPLETE), (0.05, "slower", Exit.SLOWER)])
+def test_a_large_difference_ends_at_the_first_look(
+    place: Place, by: float, word: str, code: Exit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.script = differing(by)
+    assert place.run(*DECIDED) == code
+    told = capsys.readouterr()
+    assert f"decided: {word} after 3 of at most 6 startups" in told.err
+    assert "three startups (look 1 of at most 4)" in told.out and "ended by hand" not in told.out
+    assert place.standing() == (CampaignStatus.COMPLETE, 12, 1)
+    looks, judgement, reason = looked(place)
+    assert looks == [(3, word)] and reason == f"{word} after 3 of at most 6 startups"
+    assert judgement.verdict == word and judgement.interval.method.endswith("look 1 of at most 4")
+    assert place.campaign("resume", "last") == code  # nothing is missing of what is decided
+    assert place.standing() == (CampaignStatus.COMPLETE, 12, 1) and looked(place)[0] == looks
+
+
+def test_equal_arms_end_as_equivalent_or_at_the_last_startup(place: Place) -> None:
+    place.script = differing(0.0)
+    assert place.run(*DECIDED) == Exit.COMPLETE
+    assert looked(place)[0] == [(3, "equivalent")]
+    place.script = differing(0.0, noise=3)
+    assert place.run(*DECIDED, "campaign.min_startups=4") == Exit.COMPLETE
+    assert looked(place)[0] == [(n, "inconclusive") for n in (4, 5, 6)]
+    assert looked(place)[2] == "" and place.standing()[1] == 24
+    place.script = differing(
+        0.008
+    )  # smaller than a margin that was stated, and than the floor of what startups did before
+    assert place.run(*DECIDED, "campaign.margin_percent=2") == Exit.COMPLETE
+    assert looked(place)[0] == [(3, "equivalent")]
+
+
+@pytest.mark.parametrize("startup", [1, 3])
+def test_who_is_stopped_between_looks_decides_as_who_is_not(place: Place, tmp_path: Path, startup: int) -> None:
+    place.script = differing(-0.004, noise=1)
+    assert place.run(*DECIDED) == Exit.COMPLETE
+    whole, judgement, _ = looked(place)
+    assert len(whole) > 2
+    place.store = tmp_path / "stopped.sqlite"
+
+    def stops(step: Step, attempt: int) -> Script:
+        if step.key.startup == startup and attempt == 1 and not stopped:
+            stopped.append(place.campaign("stop", "last", "--after-block"))
+        return differing(-0.004, noise=1)(step, attempt)
+
+    stopped: list[int] = []
+    place.script = stops
+    assert place.run(*DECIDED) == Exit.INTERRUPTED
+    between, half, _ = looked(place)
+    assert between == whole[: len(between)] and half.n_startups == startup  # half a startup was seen by no look
+    assert place.campaign("resume", "last") == Exit.COMPLETE
+    again, found, _ = looked(place)
+    assert again == whole and found.interval == judgement.interval and found.verdict == judgement.verdict
+
+
+def test_who_stops_a_fixed_plan_by_hand_is_told_what_that_costs(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stops(step: Step, attempt: int) -> Script:
+        if step.key.startup == 3 and not stopped:
+            stopped.append(place.campaign("stop", "last", "--after-block"))
+        return differing(-0.05)(step, attempt)
+
+    stopped: list[int] = []
+    place.script = stops
+    assert place.run("campaign.startups=6") == Exit.INTERRUPTED
+    assert "ended by hand after" in capsys.readouterr().out
+    assert looked(place)[0] == [(3, "faster")]
+    place.campaign("report", "last")
+    assert "of 6 startups, told faster after 3: no rule covers such looks" in capsys.readouterr().out
+    assert place.campaign("resume", "last") == Exit.COMPLETE
+    assert "ended by hand" not in capsys.readouterr().out  # it went on to the end that was planned
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("campaign.stop=soon",), "use one of planned, decided"),
+        (("campaign.stop=decided", "campaign.startups=2"), "campaign.min_startups=3 and campaign.startups=2"),
+        (("campaign.stop=decided", "campaign.startups=9", "campaign.min_startups=2"), "first after 3 or more"),
+        (("campaign.stop=decided", "campaign.startups=101"), "last after 100 or fewer"),
+        (("campaign.min_startups=3",), "add campaign.stop=decided"),
+        (("campaign.stop=decided", "campaign.startups=9", "campaign.profile=true"), "compares no times"),
+        (("campaign.margin_percent=0",), "campaign.margin_percent=0.0: must lie between"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused(
+    place: Place, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert place.run(*words) == Exit.USAGE
+    assert said in capsys.readouterr().err

@@ -18,6 +18,7 @@ from campaigns.records import (
     CampaignStatus,
     Decision,
     Failure,
+    Look,
     Mark,
     OperatorTime,
     Probe,
@@ -70,6 +71,7 @@ def write(store):
     for startup in (1, 2):
         driver.life(name, startup, 1, blocks(PLAN, startup))
     store.status(name, CampaignStatus.COMPLETE)
+    store.look(Look(name, 3, CREATED, "faster", decided=False))
     store.scores([Score(name, first.keys[0], Role.CONTROL, CREATED, "gsm8k", "1", "{}", "passed", "[1]")])
     store.probes([Probe(CREATED, "contract", "projection/columns-32", "passed", "ab" * 32, '{"checks": 65}')])
     store.decision(Decision(CREATED, "projection/columns-32", "hold", "a person", "one startup is missing", "[]"))
