@@ -69,8 +69,11 @@ class Corpus:
         return next((case for case in self.cases if case.id == case_id), None)
 
 
-def write(corpus: Corpus, label: str, folder: Path) -> tuple[Path, Path]:
-    """The corpus file, named by its hash, and LABEL.manifest.json; a file that is already there is verified instead."""
+def write(corpus: Corpus, label: str, folder: Path, *, force: bool = False) -> tuple[Path, Path]:
+    """The corpus file, named by its hash, and LABEL.manifest.json; a corpus that is there already is verified instead.
+
+    A manifest that names another corpus is overwritten with `force` alone.
+    """
     if not label or "/" in label or label.startswith("."):
         raise UsageError(f"NAME={label!r} cannot name a file; use letters, digits and dashes")
     path, manifest = folder / f"{corpus.sha256}.jsonl", folder / f"{label}.manifest.json"
@@ -80,8 +83,10 @@ def write(corpus: Corpus, label: str, folder: Path) -> tuple[Path, Path]:
             _write_whole(path, corpus.content)
         elif hashlib.sha256(path.read_bytes()).hexdigest() != corpus.sha256:
             raise IdentityMismatch(f"{path}: the content does not have the hash in its name; move the file away")
-        described = {"label": label, "file": path.name, **corpus.manifest()}
-        _write_whole(manifest, (json.dumps(described, indent=1) + "\n").encode())
+        described = (json.dumps({"label": label, "file": path.name, **corpus.manifest()}, indent=1) + "\n").encode()
+        if manifest.exists() and not force and manifest.read_bytes() != described:
+            raise UsageError(f"{manifest} is there already: give another NAME, or overwrite it with --force")
+        _write_whole(manifest, described)
     except OSError as error:
         raise UsageError(f"{folder}: cannot be written ({error.strerror}); give another --output") from error
     return path, manifest

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
-from orchestrator.commands.options import SANDBOX, sandbox_setting
+from orchestrator.commands.options import SANDBOX, force_option, sandbox_setting
+from orchestrator.terminal import Lasting
+
+_EVERY_S = 5.0  # between two lines of progress
 
 _SOURCES = {
     "gsm8k": "test.jsonl of GSM8K",
@@ -72,6 +78,8 @@ def _add_freeze(actions: Any) -> None:
     parser.add_argument("--ids", default="", help="with --order ids: case ids, separated by commas")
     parser.add_argument("--count", action="append", default=[], metavar="DATASET=N", help="instead of the default mix")
     parser.add_argument("--template", type=Path, metavar="FILE", help="JSON {name: text} that replaces prompt texts")
+    force_option(parser)
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     parser.set_defaults(run=run_corpus, action=_freeze, settings=[])
 
 
@@ -100,14 +108,31 @@ def _freeze(options: argparse.Namespace) -> int:
         selection=Selection(Selecting(options.order), ids),
         templates=read_templates(options.template),
     )
-    corpus = freeze(recipe, embedded(), SolutionRuns(Tried(sandbox_setting(options.settings))))
-    path, manifest = write(corpus, options.name, options.output)
+    tell = (lambda _: None) if options.quiet else _told_at_times()
+    corpus = freeze(recipe, embedded(), SolutionRuns(Tried(sandbox_setting(options.settings)), tell))
+    path, manifest = write(corpus, options.name, options.output, force=options.force)
     _print_counts(corpus.counts(), len(corpus.cases))
     print("\n".join(_proof(corpus)))
     print(path)
     print(manifest)
     print(corpus.sha256)
     return int(Exit.COMPLETE)
+
+
+def _told_at_times() -> Callable[[str], None]:
+    """Proving takes minutes: the first case at once, then one every few seconds."""
+    began, told, done = time.monotonic(), -math.inf, 0
+
+    def tell(case: str) -> None:
+        nonlocal told, done
+        done += 1
+        now = time.monotonic()
+        if now - told >= _EVERY_S:
+            told = now
+            line = f"running the published solutions of {case}, case {done}, {now - began:.0f} s"
+            print(line, file=Lasting(sys.stderr), flush=True)
+
+    return tell
 
 
 def _mix(counts: Sequence[str]) -> dict[str, int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -90,11 +92,10 @@ def _wanted(options: argparse.Namespace, reader: Any, **more: str) -> Any:
 def run_history(options: argparse.Namespace) -> int:
     from results.history.entries import history
     from results.history.scores import scores
-    from results.reports.layout import lay_out
     from results.store.reader import Reader
 
     def show(rows: Any) -> None:
-        sys.stdout.write(lay_out(options.format, list(rows.columns), rows.to_numpy(dtype=object).tolist()))
+        _show(options.format, list(rows.columns), rows.to_numpy(dtype=object).tolist())
 
     with Reader.open(options.store) as reader:
         wanted = _wanted(options, reader, verdict=options.verdict)
@@ -111,6 +112,33 @@ def run_history(options: argparse.Namespace) -> int:
     if frame.empty:
         print("nothing that was measured meets all of this", file=sys.stderr)
     return int(Exit.COMPLETE)
+
+
+_EXPENDABLE = (  # on a terminal that is too narrow, the first group first
+    *(["model"], ["mode"], ["gpu"], ["n_pairs", "n_admissible"], ["lowest_pct", "highest_pct"], ["name"], ["evidence"]),
+    *(["tags"], ["noise_floor_pct"], ["control"], ["n_startups"], ["created_utc"], ["ci_low_pct", "ci_high_pct"]),
+    *(["candidate"], ["campaign_id"]),
+)
+
+
+def _show(format: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """On a terminal a table fits it, and says what it left out; what is piped or in another format is whole."""
+    from results.reports.layout import fitted, lay_out
+
+    if format == "table" and sys.stdout.isatty():
+        short = [[_short(name, value) for name, value in zip(header, row, strict=True)] for row in rows]
+        kept, rows = fitted(header, short, shutil.get_terminal_size().columns, _EXPENDABLE)
+        if left_out := [name for name in header if name not in kept]:
+            print(f"left out: {', '.join(left_out)}; a wider terminal or --format csv has them", file=sys.stderr)
+        header = kept
+    sys.stdout.write(lay_out(format, header, rows))
+
+
+def _short(name: str, value: Any) -> Any:
+    """Minutes of a time and hundredths of a per cent, whose further digits say nothing here."""
+    if name == "created_utc":
+        return str(value)[:16]
+    return round(value, 2) if name.endswith("_pct") and isinstance(value, float) else value
 
 
 def _unknown(frame: Any) -> list[str]:
@@ -163,22 +191,22 @@ def add_trend_parser(subparsers: Any) -> None:
     _filters(parser)
     table_option(parser)
     force_option(parser)
-    parser.add_argument("--figure", type=Path, metavar="FILE.svg", help="draw it as well")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="draw it as well, as its name says: .svg or .png")
     parser.set_defaults(run=run_trend)
 
 
 def run_trend(options: argparse.Namespace) -> int:
-    from results.history.trend import COLUMNS, figure, trend
-    from results.reports.layout import lay_out
+    from results.history.trend import COLUMNS, FIGURES, trend
     from results.store.reader import Reader
 
-    if options.figure is not None and options.figure.suffix.lower() != ".svg":
-        raise UsageError(f"--figure {options.figure}: what is written is SVG; name a file that ends with .svg")
+    draw = FIGURES.get(options.figure.suffix.lower()) if options.figure is not None else None
+    if options.figure is not None and draw is None:
+        raise UsageError(f"--figure {options.figure}: name a file that ends with {' or '.join(FIGURES)}")
     with Reader.open(options.store) as reader:
         frame = trend(reader, options.of, _wanted(options, reader))
-    sys.stdout.write(lay_out(options.format, COLUMNS, frame[list(COLUMNS)].to_numpy(dtype=object).tolist()))
-    if options.figure is not None:
-        write(figure(frame, options.of), options.figure, "--figure", force=options.force)
+    if draw is not None:
+        write(draw(frame, options.of), options.figure, "--figure", force=options.force)
+    _show(options.format, COLUMNS, frame[list(COLUMNS)].to_numpy(dtype=object).tolist())
     return int(Exit.COMPLETE)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +51,19 @@ def run_report(options: argparse.Namespace) -> int:
     return int(highest(codes))
 
 
-def write(content: str, output: Path | None, option: str = "--output", *, force: bool = False) -> None:
+def write(content: str | bytes, output: Path | None, option: str = "--output", *, force: bool = False) -> None:
     """To the file, or to the terminal; a place that cannot be written is a usage error that names the option.
 
     What is there already is overwritten only with --force, and the file's folder must be there.
     """
     if output is None:
+        assert isinstance(content, str), "what goes to a terminal is text"
         sys.stdout.write(content)
         return
     if output.is_file() and not force:
         raise UsageError(f"{option} {output} is there already: name another file, or overwrite it with --force")
     try:
-        output.write_text(content, encoding="utf-8")
+        output.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
     except OSError as error:
         raise UsageError(
             f"{option} {output} cannot be written ({error.strerror}): name a file in a folder that is there"
@@ -99,7 +101,9 @@ def run_status(options: argparse.Namespace) -> int:
             print("".join(f"{line}\n" for line in reader.damaged.lines()), end="", file=sys.stderr)
             return int(Exit.COMPLETE)
         if options.id is not None:
-            lines = details(reader, reader.resolve(options.id))
+            name = reader.resolve(options.id)
+            now, log = _now(options.store, name)
+            lines = [*details(reader, name), *now, *log]
         else:
             lines = [each.line for each in listed(reader)] + reader.damaged.lines()
     print("\n".join(lines) or f"the store {options.store} holds no campaign yet")
@@ -112,8 +116,20 @@ def tell_aside(reader: Any) -> None:
         print(f"{counted(aside, 'archived campaign')} not listed: --archived lists them too", file=sys.stderr)
 
 
+def _now(store: Path, name: str) -> tuple[list[str], list[str]]:
+    """Of a campaign that runs: what it does and how long it will still take, and the end of its server's log."""
+    from orchestrator.web.live import live
+    from results.store.reader import Reader
+
+    now = live(partial(Reader.open, store), name)
+    if not now.running:
+        return [], []
+    doing = f"  startup {max(now.startup, 1)} of {now.n_startups}, {now.left}; newest: {now.doing}"
+    return [doing], [f"  {now.log_name}:", *(f"    {line}" for line in now.log)] if now.log else []
+
+
 def _follow(store: Path, name: str) -> int:
-    """Each new line of the campaign's details, and its first whenever that changes, until it no longer runs."""
+    """Each new line of the campaign's details, and its first two whenever they change, until it no longer runs."""
     from campaigns.records import CampaignStatus
     from results.history.status import details
     from results.store.reader import Reader
@@ -123,6 +139,7 @@ def _follow(store: Path, name: str) -> int:
         with Reader.open(store) as reader:
             name = reader.resolve(name)
             lines, status = details(reader, name), reader.status(name)
+        lines[1:1] = _now(store, name)[0]
         new = [line for line in lines if line not in told]
         print("\n".join(new), end="\n" if new else "", flush=True)
         told.update(new)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from campaigns.corpora.case import Case
@@ -17,8 +17,10 @@ class SolutionRuns:
     """A `Prover`. The same files give the same corpus on every host, so a host that is too slow is no verdict."""
 
     run: Executor
+    tell: Callable[[str], None] = lambda case: None  # of each case as it begins
 
     def __call__(self, case: Case, programs: Sequence[str]) -> bool:
+        self.tell(case.id)
         limits: list[str] = []
         for program in reversed(programs):  # corrected ones stand last
             scored = [v for v in self._verdicts(case, program) if v.outcome is not Judged.INELIGIBLE]

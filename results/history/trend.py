@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pandas as pd
@@ -9,7 +10,7 @@ import pandas as pd
 from campaigns.errors import UsageError
 from results.history.entries import EVERYTHING, Filter, history
 from results.reports import figures
-from results.reports.svg import svg
+from results.reports.svg import png, svg
 from results.store.reader import Reader
 
 COLUMNS = (
@@ -43,6 +44,13 @@ def trend(reader: Reader, fixture: str, wanted: Filter = EVERYTHING) -> pd.DataF
     return exact
 
 
+def png_figure(effects: pd.DataFrame, fixture: str) -> bytes:
+    """The same picture for places that take no SVG."""
+    drawn = png(lambda ax: figures.trend(ax, effects), _COLOURS)
+    assert drawn is not None, "trend() gives at least one row"
+    return drawn
+
+
 def figure(effects: pd.DataFrame, fixture: str) -> str:
     """An SVG file of its own: the page's colours are written into it."""
     drawn = svg(lambda ax: figures.trend(ax, effects), f"{fixture}: paired effects over time")
@@ -52,3 +60,6 @@ def figure(effects: pd.DataFrame, fixture: str) -> str:
     return drawn.replace(
         "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" ', 1
     )
+
+
+FIGURES: dict[str, Callable[[pd.DataFrame, str], str | bytes]] = {".svg": figure, ".png": png_figure}

@@ -23,6 +23,7 @@ STYLE: dict[str, Mapping[str, Any]] = {
     "candidate": {"color": CANDIDATE, "marker": "^", "linestyle": "--"},
 }
 _MAX_GROUPS = 12
+_MAX_DATES = 12
 
 Axes = Any  # matplotlib has no types; importing it takes a second that a Markdown report need not pay
 
@@ -177,7 +178,10 @@ def timeline(axes: Axes | tuple[Axes, ...], samples: pd.DataFrame, panels: Mappi
 
 
 def trend(ax: Axes, effects: pd.DataFrame) -> Axes | None:
-    """Paired effects of one fixture over campaigns, a mark per candidate, each with the range of its startups."""
+    """Paired effects of one fixture over campaigns, a mark per candidate, each with the range of its startups.
+
+    The band behind each is its noise floor: what equal arms may differ by in a campaign of as many startups.
+    """
     if effects.empty:
         return None
     places = np.arange(len(effects))
@@ -187,11 +191,17 @@ def trend(ax: Axes, effects: pd.DataFrame) -> Axes | None:
         spread = [rows.effect_pct - rows.lowest_pct, rows.highest_pct - rows.effect_pct]
         look = {"marker": "o^sDv*PX"[i % 8], "color": (CANDIDATE, CONTROL, INK)[i % 3], "linestyle": "none"}
         ax.errorbar(places[mine], rows.effect_pct, yerr=spread, ecolor=FAINT, capsize=3, label=str(name), **look)
+    floors = effects.noise_floor_pct.to_numpy(dtype=float)
+    known = np.isfinite(floors)
+    if known.any():
+        told = "noise floor: what equal arms may differ by"
+        ax.bar(places[known], 2 * floors[known], 1.0, bottom=-floors[known], color=BAND, zorder=0, label=told)
     ax.axhline(0, color=FAINT, linewidth=1)
-    ax.set_xticks(places, _dates(effects.created_utc), rotation=45, ha="right")
+    every = max(1, -(-len(places) // _MAX_DATES))
+    ax.set_xticks(places[::every], _dates(effects.created_utc)[::every], rotation=45, ha="right")
     ax.set_ylabel("paired effect, %")
     ax.set_title(f"{effects.fixture.iloc[0]}: effect of each campaign, bars span its startups", fontsize=10)
-    ax.legend()
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3))
     return ax
 
 

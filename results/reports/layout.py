@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any
 
 from campaigns.errors import UsageError
@@ -29,6 +30,20 @@ def table(header: Sequence[str], rows: Rows) -> str:
     right = [bool(rows) and all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(header))]
     lines = [list(header), ["-" * width for width in widths], *cells]
     return "\n".join(_line(line, widths, right) for line in lines) + "\n"
+
+
+def fitted(
+    header: Sequence[str], rows: Rows, width: int, expendable: Sequence[Sequence[str]]
+) -> tuple[list[str], Rows]:
+    """Without as many groups of the expendable columns, the first first, as a table of so many characters needs."""
+    kept, cells = list(header), [list(row) for row in rows]
+    for group in expendable:
+        if max(map(len, table(kept, cells).splitlines())) <= width:
+            break
+        stays = [name not in group for name in kept]
+        kept = list(compress(kept, stays))
+        cells = [list(compress(row, stays)) for row in cells]
+    return kept, cells
 
 
 def _line(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

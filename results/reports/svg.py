@@ -1,10 +1,13 @@
-"""matplotlib figures as SVG text for a page: its colours, its fonts, no dates, the same bytes for the same facts."""
+"""matplotlib figures as SVG text for a page: its colours, its fonts, no dates, the same bytes for the same facts.
+
+As PNG too, for places that take no SVG; a bitmap has no variables, so its colours are given.
+"""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from results.reports.figures import BAND, CANDIDATE, CONTROL, FAINT, INK
@@ -52,6 +55,30 @@ def svg(draw: Callable[[Any], Any], label: str, *, rows: int = 1) -> str | None:
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, facecolor="none")
     return _for_page(out.getvalue(), label)
+
+
+def png(draw: Callable[[Any], Any], colours: Mapping[str, str]) -> bytes | None:
+    """`colours` for each variable of `svg`, on white; None where nothing is drawn."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import get_named_colors_mapping
+    from matplotlib.figure import Figure
+
+    names = get_named_colors_mapping()  # a name that is known comes before the hex that a placeholder looks like
+    for placeholder, variable in _VARIABLES.items():
+        names[placeholder] = colours[variable]
+    try:
+        with mpl.rc_context(_STYLE):
+            figure = Figure(figsize=(6.4, 4.2), facecolor="white", dpi=150)
+            FigureCanvasAgg(figure)
+            if draw(figure.subplots()) is None:
+                return None
+            out = io.BytesIO()
+            figure.savefig(out, format="png", metadata={"Software": None})
+    finally:
+        for placeholder in _VARIABLES:
+            del names[placeholder]
+    return out.getvalue()
 
 
 def _for_page(text: str, label: str) -> str:

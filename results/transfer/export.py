@@ -25,11 +25,10 @@ _PERCENTILE = 99
 
 
 def export_tables(reader: Reader, campaign_id: str, folder: Path, format: str, *, force: bool = False) -> list[Path]:
-    """One file per table in `folder`; `force` overwrites those that are there. `format`: csv or parquet."""
+    """One file per table in an empty `folder`, or with `force` in any. `format`: csv or parquet."""
     paths = {name: folder / f"{name}.{format}" for name in ("requests", "pairs", "startups", "rounds")}
-    existing = [path for path in paths.values() if path.exists()]
-    if existing and not force:
-        raise UsageError(f"{existing[0]} is there already: name another folder, or overwrite its files with --force")
+    if folder.is_dir() and any(folder.iterdir()) and not force:
+        raise UsageError(f"{folder} is there already: name another folder, or overwrite its files with --force")
     tables = dict(_tables(reader, campaign_id))
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -630,3 +630,15 @@ def test_word_problems_without_a_marked_answer_are_refused(tmp_path: Path) -> No
     source = Source.open(jsonl(tmp_path / "t", {"question": "How many?", "answer": "Seven."}))
     with pytest.raises(UsageError, match="record 0: the answer has no line"):
         gsm8k.read([source], DEFAULT)
+
+
+def test_a_manifest_of_another_corpus_is_overwritten_only_with_force(tmp_path: Path) -> None:
+    whole = embedded()
+    other = replace(whole, cases=whole.cases[:2])
+    manifest.write(whole, "mine", tmp_path)
+    manifest.write(whole, "mine", tmp_path)  # the same again
+    with pytest.raises(UsageError, match=r"mine.manifest.json is there already: .* --force"):
+        manifest.write(other, "mine", tmp_path)
+    assert manifest.read(tmp_path / "mine.manifest.json").sha256 == whole.sha256
+    manifest.write(other, "mine", tmp_path, force=True)
+    assert manifest.read(tmp_path / "mine.manifest.json").sha256 == other.sha256 != whole.sha256

@@ -116,8 +116,8 @@ def test_what_is_there_is_overwritten_only_with_force(
 def test_a_figure_that_would_not_be_what_its_name_says_is_refused(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["trend", "f", "--figure", str(tmp_path / "a.png")]) == Exit.USAGE
-    assert "name a file that ends with .svg" in capfd.readouterr().err and not list(tmp_path.iterdir())
+    assert main(["trend", "f", "--figure", str(tmp_path / "a.pdf")]) == Exit.USAGE
+    assert "name a file that ends with .svg or .png" in capfd.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_a_trend_has_a_mark_and_a_name_per_candidate_and_times_that_differ(tmp_path: Path) -> None:

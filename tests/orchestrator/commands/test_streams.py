@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import pty
 import subprocess
 import sys
 import time
@@ -109,3 +111,24 @@ def test_what_takes_its_time_is_told_in_lines_or_in_the_bar(monkeypatch: pytest.
             view.doing("starting Ray: some ten seconds")
             time.sleep(0.15 * terminal)  # the bar is drawn ten times a second
         assert "starting Ray: some ten seconds" in out.getvalue()
+
+
+def test_a_history_fits_its_terminal_and_a_pipe_gets_all_of_it(store: Path) -> None:
+    def asked(width: int, stdout: int) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-m", "orchestrator.cli", "history", "--store", str(store)]
+        environment = {**os.environ, "COLUMNS": str(width)}
+        return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, env=environment, check=True)
+
+    whole = asked(60, subprocess.PIPE)
+    named = whole.stdout.decode().splitlines()[0].split()
+    assert whole.stderr == b"" and "noise_floor_pct" in named
+    main_fd, terminal_fd = pty.openpty()
+    for width in (60, 400):
+        done = asked(width, terminal_fd)
+        drawn = os.read(main_fd, 1 << 16).decode().splitlines()
+        assert len(drawn) == 4 and max(map(len, drawn)) <= width
+        left_out = done.stderr.decode().removeprefix("left out: ").partition(";")[0].split(", ")
+        assert [name for name in named if name not in left_out] == drawn[0].split()
+        assert {"fixture", "effect_pct", "verdict"} <= set(drawn[0].split()) and (width < 100) == bool(done.stderr)
+    os.close(terminal_fd)
+    os.close(main_fd)

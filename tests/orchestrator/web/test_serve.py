@@ -23,6 +23,7 @@ import uvicorn
 from campaigns.plan import Arm, CampaignPlan, Fixture, Mode, Role, ServerPlan, blocks
 from campaigns.records import Annotation, CampaignStatus, Failure, Reason
 from campaigns.records import Mark as Mark_
+from orchestrator.cli import main
 from orchestrator.web.app import Pages, application
 from orchestrator.web.charts import Mark, chart
 from results.history.entries import Judged, history
@@ -225,7 +226,9 @@ def token_of(site: Site, name: str) -> str:
     return found[1]
 
 
-def test_a_running_campaign_is_told_as_it_goes_on_and_can_be_stopped(site: Site) -> None:
+def test_a_running_campaign_is_told_as_it_goes_on_and_can_be_stopped(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Store.open(site.store) as store:
         plan = replace(PLAN, seed=9)
         driver = Driver(store, plan, script, samples=True)
@@ -240,7 +243,13 @@ def test_a_running_campaign_is_told_as_it_goes_on_and_can_be_stopped(site: Site)
         first, second = blocks(plan, 0)
         driver.block(name, first, 1)
         line = {"utc": time.time(), "event": "pair", "key": vars(first.keys[0])}
+        assert main(["status", name, "--store", str(site.store)]) == 0
+        assert "startup 1 of 3, known after the first pair; newest: starting" in capsys.readouterr().out
         (folder / "campaign.jsonl").write_text(json.dumps(line) + "\n" + '{"utc": 1, "eve')  # being written
+        assert main(["status", name, "--store", str(site.store)]) == 0
+        told = capsys.readouterr().out
+        assert re.search(r"startup 1 of 3, about \d+ s left; newest: pair startup 1, first ", told)
+        assert told.endswith("  startup-0-1/server.log:\n    loading weights\n    <b>ready</b>\n")
         with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=20)) as connection:
             connection.request("GET", f"/campaign/{name}/events")
             stream = connection.getresponse()
@@ -259,6 +268,8 @@ def test_a_running_campaign_is_told_as_it_goes_on_and_can_be_stopped(site: Site)
             store.status(name, CampaignStatus.HELD, "lunch")
             assert "held" in next_panel(stream)
             assert b"event: done" in stream.read()
+    assert main(["status", name, "--store", str(site.store)]) == 0
+    assert "newest:" not in capsys.readouterr().out
     assert "it is held because: lunch" in html.unescape(site.page(f"/campaign/{name}"))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from PIL import Image
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Mode, Order, PairKey, Role, ServerPlan
 from campaigns.records import Failure, Reason
@@ -244,6 +245,16 @@ def test_trend_lists_and_draws(made, tmp_path, capsys):
     assert [row["campaign_id"] for row in rows] == [ids[n] for n in ("first", "slower", "equal", "blocked", "other")]
     drawn = figure.read_text()
     assert drawn.startswith("<svg xmlns=") and "var(" not in drawn and "currentColor" not in drawn
+    assert "noise floor: what equal arms may differ by" in drawn
+    bitmap = tmp_path / "trend.PNG"
+    assert run(*words[:-1], str(bitmap), store=path) == 0
+    capsys.readouterr()
+    with Image.open(bitmap) as image:  # by a reader of somebody else's
+        colours = {colour for _, colour in image.convert("RGB").getcolors(1 << 20)}
+    assert image.format == "PNG" and {(0xBC, 0x4C, 0x00), (0xDD, 0xE3, 0xEA), (255, 255, 255)} <= colours
+    assert not {(n, n, n) for n in range(1, 6)} & colours, "a placeholder's colour"
+    assert run(*words[:-1], str(tmp_path / "trend.pdf"), store=path) == 1
+    assert "ends with .svg or .png" in capsys.readouterr().err
     assert run("trend", "nothing", store=path) == 1
     assert "there are release1k, mbpp28" in capsys.readouterr().err
 
