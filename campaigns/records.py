@@ -72,6 +72,8 @@ class Reason(StrEnum):
     HELPER_LOST = "helper-lost"  # a process of our own: recorder, null server, sampler, Ray
     LEASE_FAILED = "lease-failed"
     SURVIVORS = "survivors"
+    COALESCED_ABOVE_CALIBRATION = "coalesced-above-calibration"  # a flag of a startup
+    STARTUP_COALESCED = "startup-coalesced"  # excludes a startup whose times the client alone tells
     INTERRUPTED = "interrupted"
 
 

@@ -17,9 +17,10 @@ from campaigns.errors import IdentityMismatch, NothingAdmissible, ServerFailed
 from campaigns.hashes import token_sha256
 from campaigns.judging.compare import compare
 from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, StartupMode, Step, first_role, life_warmups
-from campaigns.records import FAILED, Campaign, Failure, Pair, Reason, Request
+from campaigns.records import FAILED, Calibration, Campaign, Failure, Pair, Reason, Request
 from campaigns.routes import routes
 from orchestrator.journal import Journal
+from orchestrator.measuring.together import Together
 from orchestrator.preparation import identity
 from orchestrator.preparation.prepare import Prepared, budget_from_server
 from orchestrator.progress import View
@@ -62,6 +63,7 @@ class Life:
         self._budgets = dict(desk.prepared.budgets)
         self._warm_identity: Mapping[str, Any] | None = None
         self._counters: dict[Role, Counter[str]] = {role: Counter() for role in Role}  # of this life
+        self._together = Together()
 
     def run(self, blocks: Sequence[Block]) -> None:
         """Start, check, measure. Raises when the life cannot go on; what was measured is already stored."""
@@ -71,12 +73,15 @@ class Life:
         ready_s = (record.ready_ns or 0) * 1e-9
         self._desk.doing(f"startup {self._startup + 1}: ready after {ready_s:.1f} s; prompts are checked, warm-ups run")
         self._check_tokens()
-        if self._desk.plan.startup_mode is StartupMode.SEQUENTIAL:
-            self._run_sequential(blocks)
-        else:
-            self._warm_life(blocks[0])
-            for block in blocks:
-                self._run_block(block)
+        try:
+            if self._desk.plan.startup_mode is StartupMode.SEQUENTIAL:
+                self._run_sequential(blocks)
+            else:
+                self._warm_life(blocks[0])
+                for block in blocks:
+                    self._run_block(block)
+        finally:
+            self._note_arrivals(record.calibration)
         self._check_identity("last")
 
     # -- blocks ------------------------------------------------------------------------------------------------------
@@ -186,12 +191,23 @@ class Life:
         self._desk.store.identity(self._desk.campaign.campaign_id, self._startup, self._attempt, moment, live)
         differences = identity.mismatches(self._desk.prepared.expected, live)
         differences += identity.changes(self._warm_identity or {}, live)
+        if moment == "warm" and self._desk.plan.server.adapter != "dflash2":  # ours is held against what was prepared
+            differences += identity.others(self._earlier_identities(), live)
         if differences:
             raise IdentityMismatch(
                 f"startup {self._startup + 1}: the server is not what was prepared: {'; '.join(differences)}; "
                 "stop whatever changed the files and start again"
             )
         return live
+
+    def _earlier_identities(self) -> list[Mapping[str, Any]]:
+        """Of lives before this one, whose servers were all seen: two, where one follows the other."""
+        lives: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+        for startup, attempt, told in self._desk.store.warm_identities(self._desk.campaign.campaign_id):
+            lives.setdefault((startup, attempt), []).append(told)
+        lives.pop((self._startup, self._attempt), None)
+        whole = 2 if self._desk.plan.startup_mode is StartupMode.SEQUENTIAL else 1
+        return [told for each in lives.values() if len(each) >= whole for told in each]
 
     def _check_tokens(self) -> None:
         """Untimed: the server's own ids must be the ones that were counted before the lease."""
@@ -217,6 +233,7 @@ class Life:
             self._desk.store.request(request)
             if request.rounds:  # an answer that ended with its prefill never called what rounds call
                 self._counters[request.role].update(request.counters)
+        self._together.add(kept)
         self._desk.view.requests(kept)
         self._desk.store.samples(self._desk.campaign.campaign_id, self._startup, self._attempt, self._handle.samples())
 
@@ -236,6 +253,13 @@ class Life:
     def _journal_pair(self, pair: Pair) -> None:
         facts = {"exactness": int(pair.exactness), "admissible": pair.admissible, "reasons": pair.reasons}
         self._desk.journal.write("pair", key=pair.key, **facts)
+
+    def _note_arrivals(self, calibration: Calibration | None) -> None:
+        if (found := self._together.finding(calibration)) is not None:
+            reason, message = found
+            campaign_id, utc = self._desk.campaign.campaign_id, datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._desk.store.failure(Failure(campaign_id, utc, reason, message, self._startup, self._attempt))
+            self._desk.journal.write("arrivals", startup=self._startup, attempt=self._attempt, message=message)
 
     def _note_broken(self, request: Request) -> None:
         """Keep the failure as evidence; a dead server ends the life."""

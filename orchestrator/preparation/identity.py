@@ -158,5 +158,22 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def others(earlier: Iterable[Mapping[str, Any]], live: Mapping[str, Any]) -> list[str]:
+    """What a server has otherwise than every earlier life of its campaign: its version, and files that it runs from."""
+    versions: set[str] = set()
+    seen: dict[tuple[Any, Any], set[str]] = {}
+    for each in earlier:
+        versions |= {each["version"]} if each.get("version") else set()
+        for library in each.get("libraries") or ():
+            seen.setdefault(_place(library), set()).add(library.get("sha256"))
+    version = live.get("version")
+    told = [f"its version was {' or '.join(sorted(versions))} and is {version}"] if version and versions else []
+    return (told if version not in versions else []) + [
+        f"{library['path']} was {' or '.join(sorted(seen[_place(library)]))} and is {library.get('sha256')}"
+        for library in live.get("libraries") or ()
+        if library.get("sha256") not in seen.get(_place(library), {library.get("sha256")})
+    ]
+
+
 def _place(library: Mapping[str, Any]) -> tuple[Any, Any]:
     return library.get("rank"), library.get("path")

@@ -81,7 +81,7 @@ class RunningServer:
         carry(self.base_url, dict(self.headers))
         self.tree: ServerTree | None = None
         self.ready_ns: int | None = None  # how long it took to become ready
-        self._began_ns = time.monotonic_ns()
+        self._began_ns, self.began_s = time.monotonic_ns(), time.time()
         if launch:
             with _on_cpus(ground.cpus):
                 self.tree = ServerTree(

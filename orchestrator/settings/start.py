@@ -62,7 +62,7 @@ items:
 """,
     "server/mine.yaml": """\
 # The measured server: any OpenAI-compatible one that a command line starts. {{port}} is filled in, and {{model}}
-# with the key model of this file. Replace the command by yours; docs/adapters.md says what a server may lack.
+# with the key model of this file. Replace the command by yours; docs/server_configuration.md says how it is written.
 adapter: command
 command: {command}
 ready_path: /health # answers 200 once requests may come

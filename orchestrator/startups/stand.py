@@ -28,6 +28,7 @@ from orchestrator.hosts.hardware import with_samples
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import Lease, acquire, name_holder
 from orchestrator.hosts.locks import LockFolder
+from orchestrator.hosts.mapped import mapped_code
 from orchestrator.hosts.process import boot_id, counts_as_the_host
 from orchestrator.hosts.sampler import Sampler
 from orchestrator.measuring.bench import Attempt, Bench
@@ -229,7 +230,16 @@ class Stand:
                     merged[name] = [*merged[name], *(entry for entry in value if entry not in merged[name])]
                 elif value != merged[name]:
                     merged[name] = f"{merged[name]} | {value}"
-        return merged
+        return self._mapped() | merged
+
+    def _mapped(self) -> dict[str, Any]:
+        """Of a server that does not say it itself, what its processes run from."""
+        if "libraries" in self._adapter.tells:
+            return {}
+        files: dict[str, str] = {}
+        for server in self.servers:
+            files |= mapped_code([process.pid for process in server.processes()], server.began_s)
+        return {"libraries": [{"path": path, "sha256": sha256} for path, sha256 in files.items()]} if files else {}
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,14 @@ from campaigns.records import Failure, Reason
 from results.reading.levels import Source
 
 EXCLUDING = frozenset(
-    {Reason.THROTTLE, Reason.FOREIGN_PROCESS, Reason.CLOCK_STEP, Reason.IDENTITY_FAIL, Reason.OPERATOR}
+    {
+        Reason.THROTTLE,
+        Reason.FOREIGN_PROCESS,
+        Reason.CLOCK_STEP,
+        Reason.IDENTITY_FAIL,
+        Reason.OPERATOR,
+        Reason.STARTUP_COALESCED,
+    }
 )  # a failure of such a kind that names a pair or a startup excludes it, both arms
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from campaigns.judging.statistics import percent
 from campaigns.judging.verdicts import Evidence, Judgement, Verdict, counted
 from campaigns.plan import Arm, differences, several_changes
-from campaigns.records import CampaignStatus
+from campaigns.records import CampaignStatus, Reason
 from results.reading.looks import looks_of
 from results.reading.summary import Summary, is_aa
 from results.reports import cells
@@ -141,6 +141,8 @@ def _warnings(summary: Summary) -> Iterator[str]:
         yield f"{_in_words(summary.judgement.n_startups, 'startup')}: the evidence is {summary.evidence.value}"
     yield from (f"a failed gate: {gate}" for gate in summary.failed_gates)
     yield from _noise(summary)
+    held = [f for f in summary.failures if f.reason in (Reason.COALESCED_ABOVE_CALIBRATION, Reason.STARTUP_COALESCED)]
+    yield from (f"startup {(f.startup or 0) + 1}: {f.message}" for f in held)
     yield from (f"{flag}: {counted(count, 'request')}" for flag, count in sorted(summary.flags.items()))
     words = {group.judgement.verdict for group in summary.groups if group.n_pairs}
     if len(words) > 1:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from campaigns.judging.verdicts import counted
 from campaigns.plan import differences
-from campaigns.records import Score
+from campaigns.records import Failure, Reason, Score
 from campaigns.scope import Scope
 from results.reading.health import Determinism, told_once
 from results.reading.summary import Summary, bound, is_aa
@@ -86,7 +86,7 @@ def notes(summary: Summary) -> Iterator[tuple[str, list[str]]]:
         ("What differed (control / candidate)", [pair.line for pair in summary.differing]),
         ("Determinism over restarts and repeats", _determinism(summary)),
         ("Devices", _devices(summary)),
-        ("Failures", [f"{f.utc} {f.reason.value}: {f.message}" for f in told_once(summary.failures)]),
+        ("Failures", [f"{f.utc} {f.reason.value}: {f.message}" for f in told_once(_failures(summary))]),
         ("How it was measured", _method(summary)),
         ("Identity", _identity(summary)),
     )
@@ -126,7 +126,16 @@ def _flags(summary: Summary) -> list[str]:
         for group in summary.groups
         if group.n_unequal_rounds
     ]
-    return lines + far + unequal
+    together = [f"startup {(f.startup or 0) + 1}: {f.reason.value}: {f.message} (kept)" for f in _flagging(summary)]
+    return lines + far + unequal + together
+
+
+def _flagging(summary: Summary) -> list[Failure]:
+    return [failure for failure in summary.failures if failure.reason is Reason.COALESCED_ABOVE_CALIBRATION]
+
+
+def _failures(summary: Summary) -> list[Failure]:
+    return [failure for failure in summary.failures if failure not in _flagging(summary)]
 
 
 def _determinism(summary: Summary) -> list[str]:

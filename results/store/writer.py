@@ -6,6 +6,7 @@ the block attempts, never written. Knows nothing of servers or devices.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -113,6 +114,14 @@ class Store:
         """What the live server said of itself at a moment: warm, or last."""
         key = {"campaign_id": campaign_id, "startup": startup, "attempt": attempt}
         self._one(schema.identity, key | {"moment": moment, "utc": utc_now(), "identity": canonical_json(dict(live))})
+
+    def warm_identities(self, campaign_id: str) -> list[tuple[int, int, Mapping[str, Any]]]:
+        """Startup, attempt, and what the warm server of that life said, in the order of writing."""
+        t = schema.identity.c
+        query = select(t.startup, t.attempt, t.identity).where(t.campaign_id == campaign_id, t.moment == "warm")
+        with writing(self.path), self._engine.connect() as connection:
+            rows = connection.execute(query.order_by(t.id)).all()
+        return [(startup, attempt, json.loads(told)) for startup, attempt, told in rows]
 
     def block(self, campaign_id: str, block: Block, startup_attempt: int) -> int:
         """Opens the next attempt of a block and returns its number, from 1; earlier ones are superseded from now."""

@@ -411,3 +411,34 @@ def test_a_step_that_keeps_breaking_costs_its_own_pair_alone(bench: Bench) -> No
     assert len(recorded.pairs) == 4 and len(recorded.failed) == 1
     with bench.close() as reader:
         assert [pair.admissible for pair in reader.pairs("c")].count(False) == 1
+
+
+OTHER = replace(PLAN, server=ServerPlan("command", retries=1))
+CODE = "/opt/kernels.so"
+WAS = {"version": "0.31.0", "libraries": [{"path": CODE, "sha256": "aa"}]}
+
+
+@pytest.mark.parametrize("bench", [OTHER], indirect=True)
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (WAS, ""),
+        ({}, ""),  # a server that says nothing is not contradicted
+        (WAS | {"libraries": [{"path": "/opt/lib/other.so", "sha256": "bb"}]}, ""),
+        (WAS | {"version": "0.32.0"}, r"its version was 0\.31\.0 and is 0\.32\.0"),
+        (
+            WAS | {"libraries": [{"path": CODE, "sha256": "bb"}]},
+            f"{CODE} was aa and is bb",
+        ),
+    ],
+)
+def test_a_later_life_of_another_server_ends_the_campaign(bench: Bench, now: dict[str, Any], words: str) -> None:
+    first, second = ScriptedHandle(OTHER, 1, {6: Reason.SERVER_DIED}), ScriptedHandle(OTHER, 2)
+    first.live_identity, second.live_identity = WAS, now
+    with pytest.raises(ServerFailed):
+        bench.live(first)
+    if not words:
+        bench.live(second)
+        return
+    with pytest.raises(IdentityMismatch, match=words):
+        bench.live(second)

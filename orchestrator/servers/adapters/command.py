@@ -12,13 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from campaigns.errors import UsageError
+from campaigns.errors import ServerFailed, UsageError
 from campaigns.nearest import alike
 from campaigns.plan import Arm, ServerPlan
 from campaigns.routes import ACCEPTED, DECODE_STEPS, DRAFTED, DRAFTS
 from orchestrator.places import ROOT
-from orchestrator.servers.adapters.control import ask_metrics
+from orchestrator.servers.adapters.control import ask_json, ask_metrics
 from orchestrator.servers.adapters.face import Launch
 from orchestrator.servers.adapters.openai import OpenAIServer
 from orchestrator.servers.fields import MOST_NS
@@ -30,6 +31,7 @@ _COUNTERS = {
     DRAFTED: "vllm:spec_decode_num_draft_tokens_total",
     ACCEPTED: "vllm:spec_decode_num_accepted_tokens_total",
 }
+_VERSIONS = ("/version", "/server_info", "/get_server_info")
 _FILLED = ("port", "model", "workdir")
 _BRACED = re.compile(r"(?<![${])\{(\w+)\}(?!\})")
 
@@ -52,6 +54,17 @@ class CommandServer(OpenAIServer):
         found = ask_metrics(base_url)
         counts = {ours: found[theirs] for ours, theirs in _COUNTERS.items() if theirs in found}
         return {ours: int(count) for ours, count in counts.items() if 0 <= count <= MOST_NS} or None
+
+    def identity(self, base_url: str) -> dict[str, Any]:
+        """The version that vLLM tells at /version and SGLang at /server_info; a small server may drop either call."""
+        for route in _VERSIONS:
+            try:
+                answer = ask_json(base_url, "GET", route)
+            except ServerFailed:
+                continue
+            if isinstance(answer, dict) and isinstance(version := answer.get("version"), str) and version:
+                return {"version": version}
+        return {}
 
     def one_arm(self, arms: tuple[Arm, ...]) -> Arm:
         """The arm that this server life is. Schedules mean nothing to a server that is not ours."""

@@ -22,6 +22,7 @@ from orchestrator.servers.fields import Object
 class Dflash2Server(OpenAIServer):
     name = "dflash2"
     switches = True
+    tells = frozenset({"libraries"})
     strict = True
     request_fields: ClassVar[Mapping[str, Any]] = {"return_token_ids": True, "return_round_details": True}
     profile_fields: ClassVar[Mapping[str, Any] | None] = {"profile": True}

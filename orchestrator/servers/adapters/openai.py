@@ -23,6 +23,7 @@ class OpenAIServer:
 
     name = "openai"
     switches = False
+    tells: frozenset[str] = frozenset()
     strict = False  # whether a refused /tokenize is a fault rather than another dialect
     request_fields: ClassVar[Mapping[str, Any]] = {"return_token_ids": True}
     profile_fields: ClassVar[Mapping[str, Any] | None] = None

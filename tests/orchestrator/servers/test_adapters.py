@@ -484,3 +484,11 @@ def test_models_of_another_shape_say_no_length(service: Callable[..., Service], 
 def test_tokens_of_another_shape_are_none(service: Callable[..., Service], tokens: Any) -> None:
     told_by = service({"POST /tokenize": (200, {"tokens": tokens})})
     assert open_adapter("command").tokenize(told_by.url, TEXT, "m") is None
+
+
+@pytest.mark.parametrize("route", ["/version", "/server_info", "/get_server_info"])
+def test_a_foreign_server_tells_its_version(service: Callable[..., Service], route: str) -> None:
+    """vLLM's route, and SGLang's, which tells much more; a text in the place of an object is no version."""
+    server = service({f"GET {route}": (200, {"version": "0.32.0", "served": 1})})
+    assert open_adapter("command").identity(server.url) == {"version": "0.32.0"}
+    assert open_adapter("attach").identity(service({f"GET {route}": (200, ["0.32.0"])}).url) == {}
