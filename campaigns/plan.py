@@ -168,6 +168,7 @@ class ServerPlan:
     model: str = ""  # folder of the checkpoint, or the served model's name for foreign servers
     command: tuple[str, ...] = ()  # template with {port} {model} {workdir}
     base_url: str = ""
+    proxy: str = ""  # http://HOST:PORT before an attached server; one of the environment is never used
     headers: tuple[tuple[str, str], ...] = ()  # of every request, beside the client's own
     api_key_env: str = ""  # name of the variable, or of the file, that holds the bearer key: the key is in no plan
     api_key_file: str = ""

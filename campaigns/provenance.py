@@ -71,6 +71,7 @@ def fingerprint(plan: CampaignPlan, build: Build, host: Host, files: Mapping[str
         "warmups": plan.warmups,
         "keep_alive": plan.client.keep_alive,
         **({"profile": True} if plan.profile else {}),
+        **({"server.proxy": plan.server.proxy} if plan.server.proxy else {}),
         **({"server.request_fields": plan.server.request_fields} if plan.server.request_fields else {}),
         **({"seeds": plan.seeds} if plan.seeds is not Seeds.FIXED else {}),
     }

@@ -168,7 +168,7 @@ class Bench:
 
 
 def _call(server: RunningServer, client: ClientPlan, path: str, body: bytes) -> Call:
-    return Call(server.base_url, path, body, client.timeout_s, client.keep_alive, server.headers)
+    return Call(server.base_url, path, body, client.timeout_s, client.keep_alive, server.headers, server.proxy)
 
 
 def _exchange(taken: _Taken) -> Exchange:

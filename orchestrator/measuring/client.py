@@ -48,16 +48,17 @@ class Call:
     timeout_s: float
     keep_alive: bool = False  # else a fresh connection, opened before the request's clock starts
     headers: tuple[tuple[str, str], ...] = ()
+    proxy: str = ""  # http://HOST:PORT to tunnel through
 
     @property
     def peer(self) -> Peer:
         parts = urlsplit(self.base_url)
         if parts.scheme not in _PORTS or not parts.hostname:
             raise UsageError(f"base URL {self.base_url!r}: write http://HOST:PORT or https://HOST:PORT")
-        return parts.hostname, parts.port or _PORTS[parts.scheme], parts.scheme == "https"
+        return parts.hostname, parts.port or _PORTS[parts.scheme], parts.scheme == "https", urlsplit(self.proxy).netloc
 
     def head(self) -> bytes:
-        host, port, _ = self.peer
+        host, port, *_ = self.peer
         fields = [
             ("Host", f"{host}:{port}"),
             ("User-Agent", "dflash2-campaigns"),
@@ -136,11 +137,12 @@ class Client:
         child = self._child or self._start()
         assert child.stdin is not None and child.stdout is not None
         request = call.head() + call.body
-        host, port, tls = call.peer
+        host, port, tls, proxy = call.peer
         order = {
             "host": host,
             "port": port,
             "tls": tls,
+            "proxy": proxy,
             "timeout_s": call.timeout_s,
             "keep_alive": call.keep_alive,
             "size_bytes": len(request),

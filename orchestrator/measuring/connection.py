@@ -10,15 +10,47 @@ RECV_BYTES = 1 << 16  # below malloc's threshold for mappings: 256 KiB cost 30 u
 SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; the socket module has no name for it
 _TICK_S = 1.0  # how often silence comes back to its caller
 
-Peer = tuple[str, int, bool]  # host, port, TLS
+_MOST_HEAD = 1 << 16
+
+Peer = tuple[str, int, bool, str]  # host, port, TLS, proxy (HOST:PORT, or empty)
+
+
+def opened(peer: Peer, timeout_s: float) -> socket.socket:
+    """To the peer, or a tunnel through its proxy (CONNECT, RFC 9110, 9.3.6). OSError where there is none."""
+    host, port, _, proxy = peer
+    if not proxy:
+        return socket.create_connection((host, port), timeout=timeout_s)
+    name, _, number = proxy.rpartition(":")
+    tunnel = socket.create_connection((name.strip("[]"), int(number)), timeout=timeout_s)
+    try:
+        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        tunnel.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+        said = _head(tunnel)
+        if not said.partition(b" ")[2].startswith(b"2"):
+            raise ConnectionError(f"the proxy {proxy} opens no tunnel: {said.splitlines()[0].decode(errors='replace')}")
+    except BaseException:
+        tunnel.close()
+        raise
+    return tunnel
+
+
+def _head(tunnel: socket.socket) -> bytes:
+    """Byte by byte: what follows the empty line is the server's."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        part = tunnel.recv(1)
+        if not part or len(head) > _MOST_HEAD:
+            raise ConnectionError("the proxy ended the connection before it opened a tunnel")
+        head += part
+    return head
 
 
 class Connection:
     """An open connection that stamps arrivals: TCP, or TLS over it where the peer asks for that."""
 
     def __init__(self, peer: Peer, timeout_s: float) -> None:
-        host, port, tls = peer
-        self.socket = socket.create_connection((host, port), timeout=timeout_s)
+        host, _, tls, _ = peer
+        self.socket = opened(peer, timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.tls: Any = None

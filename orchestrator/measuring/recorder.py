@@ -8,8 +8,8 @@ two that frame a body. What it received goes to the parent with its stamps after
 standard library only (`python -I -S`, see `client`), so it starts in milliseconds and carries no other thread, no
 logging and, once frozen, no garbage collection.
 
-Parent to child: the request's bytes at the start of a file, then on stdin a JSON line {host, port, tls, timeout_s,
-keep_alive, size_bytes}.
+Parent to child: the request's bytes at the start of a file, then on stdin a JSON line {host, port, tls, proxy,
+timeout_s, keep_alive, size_bytes}.
 Child to parent, on stdout: a JSON line {send_ns, end_ns, outcome, message, listening, stamps, kernel, clocks, sizes},
 then the bytes. `outcome` is complete, closed, reset, stall, refused or framing; `clocks` are readings of both clocks
 before and after the request.
@@ -28,7 +28,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from orchestrator.measuring.connection import RECV_BYTES, SO_TIMESTAMPNS, Connection, Peer
+from orchestrator.measuring.connection import RECV_BYTES, SO_TIMESTAMPNS, Connection, Peer, opened
 from orchestrator.measuring.framing import Framing
 
 _PROBES = 4  # connections tried after a lost response, to tell a dead server from a dropped connection
@@ -59,7 +59,7 @@ class Recorder:
         self._asking.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
     def run(self, order: dict[str, Any], request: bytes) -> tuple[dict[str, Any], bytearray]:
-        peer: Peer = (order["host"], order["port"], order["tls"])
+        peer: Peer = (order["host"], order["port"], order["tls"], order["proxy"])
         connection, arrived = None, Arrived()
         clocks = [_clocks()]
         try:
@@ -180,7 +180,7 @@ def _listening(peer: Peer) -> bool:
     for _ in range(_PROBES):
         time.sleep(_PROBE_PAUSE_S)
         try:
-            socket.create_connection(peer[:2], timeout=1.0).close()
+            opened(peer, 1.0).close()
         except OSError:
             return False
     return True

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from campaigns.records import Calibration, Phase, Reason, Request
+from campaigns.plan import Phase
+from campaigns.records import Calibration, Reason, Request
 
 FLAGGED = 0.05  # beyond calibration's share: named in the report
 MOST = 0.25  # beyond calibration's share: client-clock figures of the startup do not count

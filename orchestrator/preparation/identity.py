@@ -164,7 +164,8 @@ def others(earlier: Iterable[Mapping[str, Any]], live: Mapping[str, Any]) -> lis
     seen: dict[tuple[Any, Any], set[str]] = {}
     for each in earlier:
         versions |= {each["version"]} if each.get("version") else set()
-        for library in each.get("libraries") or ():
+        same_host = each.get("libraries_host") == live.get("libraries_host")  # elsewhere a path holds that host's files
+        for library in (each.get("libraries") or ()) if same_host else ():
             seen.setdefault(_place(library), set()).add(library.get("sha256"))
     version = live.get("version")
     told = [f"its version was {' or '.join(sorted(versions))} and is {version}"] if version and versions else []

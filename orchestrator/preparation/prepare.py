@@ -135,7 +135,7 @@ def _check_here(plan: CampaignPlan) -> None:
         asked_for(inventory.devices(), plan.lease)
     headers_of(plan.server, os.environ)  # a key that is not there is told now
     if plan.server.adapter == AttachedServer.name:
-        check_listening(plan.server.base_url)
+        check_listening(plan.server.base_url, plan.server.proxy)
     if plan.server.adapter == "dflash2":
         check_installed()
 

@@ -78,7 +78,8 @@ class RunningServer:
         self.command = tuple(launch.argv) if launch else ()
         self.environment = {**ground.environment, **launch.env} if launch else {}
         self.headers = headers_of(plan, {**ground.environment, **(launch.env if launch else {})})
-        carry(self.base_url, dict(self.headers))
+        self.proxy = plan.proxy
+        carry(self.base_url, dict(self.headers), self.proxy)
         self.tree: ServerTree | None = None
         self.ready_ns: int | None = None  # how long it took to become ready
         self._began_ns, self.began_s = time.monotonic_ns(), time.time()

@@ -34,7 +34,14 @@ from campaigns.plan import (
     StartupMode,
     Stop,
 )
-from orchestrator.settings.limits import at_least, check_headers, check_request_fields, check_values, unique
+from orchestrator.settings.limits import (
+    at_least,
+    check_headers,
+    check_proxy,
+    check_request_fields,
+    check_values,
+    unique,
+)
 from results.store.place import DEFAULT
 
 _SPECULATION = ("dflash", "lookup", "none")
@@ -122,6 +129,7 @@ class ServerConfig:
     model_command: str = ""  # what makes the folder {model} where it is missing; only said, never run
     command: list[str] = field(default_factory=list)
     base_url: str = ""
+    proxy: str = ""  # http://HOST:PORT, for server=attach alone
     headers: dict[str, str] = field(default_factory=dict)
     api_key_env: str = ""
     api_key_file: str = ""
@@ -323,6 +331,7 @@ def _server(config: Config) -> ServerPlan:
     del values["model_command"]
     check_headers(s.headers, s.api_key_env, s.api_key_file)
     check_request_fields(s.request_fields)
+    check_proxy(s.proxy, s.adapter)
     if config.campaign.trace and not config.campaign.profile:
         raise UsageError("campaign.trace=true keeps the trace of a profiled run: add campaign.profile=true")
     return ServerPlan(**values, retries=config.startup.retries, traces=config.campaign.trace)

@@ -80,6 +80,13 @@ def check_request_fields(fields: Mapping[str, Any]) -> None:
             raise UsageError(f"server.request_fields names {name}, which the campaign decides: {_DECIDED[name]}")
 
 
+def check_proxy(proxy: str, adapter: str) -> None:
+    if proxy and adapter != "attach":
+        raise UsageError(f"server.proxy={proxy}: a server that is started here is reached directly; leave it out")
+    if proxy and not re.fullmatch(r"http://(\[[0-9a-fA-F:.]+\]|[^\s:/@]+):\d{1,5}/?", proxy):
+        raise UsageError(f"server.proxy={proxy}: write http://HOST:PORT")
+
+
 def at_least(path: str, value: _Number, least: _Number) -> _Number:
     if not value >= least:
         raise UsageError(f"{path}={value}: must be at least {least}")

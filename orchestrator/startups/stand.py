@@ -239,7 +239,8 @@ class Stand:
         files: dict[str, str] = {}
         for server in self.servers:
             files |= mapped_code([process.pid for process in server.processes()], server.began_s)
-        return {"libraries": [{"path": path, "sha256": sha256} for path, sha256 in files.items()]} if files else {}
+        libraries = [{"path": path, "sha256": sha256} for path, sha256 in files.items()]
+        return {"libraries": libraries, "libraries_host": socket.gethostname()} if files else {}
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

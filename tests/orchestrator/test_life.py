@@ -425,6 +425,7 @@ WAS = {"version": "0.31.0", "libraries": [{"path": CODE, "sha256": "aa"}]}
         (WAS, ""),
         ({}, ""),  # a server that says nothing is not contradicted
         (WAS | {"libraries": [{"path": "/opt/lib/other.so", "sha256": "bb"}]}, ""),
+        (WAS | {"libraries": [{"path": CODE, "sha256": "bb"}], "libraries_host": "another"}, ""),
         (WAS | {"version": "0.32.0"}, r"its version was 0\.31\.0 and is 0\.32\.0"),
         (
             WAS | {"libraries": [{"path": CODE, "sha256": "bb"}]},

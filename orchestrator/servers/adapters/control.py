@@ -1,6 +1,6 @@
 """Small HTTP calls beside the measured ones: identity, arm, counters, tokens. Not timed.
 
-No proxy is ever asked, whatever the environment says: what stands between would be measured.
+No proxy of the environment is ever asked: what stands between would be measured. One that was asked for is.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import json
 import math
-import socket
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ _TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
 _ABSENT = (404, 405, 501)
 _PORTS = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
+_proxies: dict[str, str] = {}  # by base URL: http://HOST:PORT
 _headers: dict[str, dict[str, str]] = {}  # by base URL: what every request there carries, keys among them
 
 
@@ -45,9 +45,9 @@ class Session:
         self._kept[base_url] = connection
 
 
-def carry(base_url: str, headers: Mapping[str, str]) -> None:
-    """From now on every call to this server has these headers."""
-    _headers[base_url] = dict(headers)
+def carry(base_url: str, headers: Mapping[str, str], proxy: str = "") -> None:
+    """From now on every call to this server has these headers, and goes through this proxy."""
+    _headers[base_url], _proxies[base_url] = dict(headers), proxy
 
 
 def ask(
@@ -148,8 +148,9 @@ def check_url(base_url: str) -> tuple[str, str, int]:
     return parts.scheme, host, port or _PORTS[parts.scheme]
 
 
-def check_listening(base_url: str) -> None:
+def check_listening(base_url: str, proxy: str) -> None:
     """ServerFailed at once where nobody listens: a server that others started does not come by waiting."""
+    carry(base_url, _headers.get(base_url, {}), proxy)
     if why := unreachable(base_url):
         raise ServerFailed(f"server.base_url={base_url}: nobody listens ({why}); start that server first")
 
@@ -158,7 +159,9 @@ def unreachable(base_url: str) -> str:
     """Why no connection can be opened; empty where one can."""
     _, host, port = check_url(base_url)
     try:
-        socket.create_connection((host, port), timeout=_CONNECT_S).close()
+        connection = _through(http.client.HTTPConnection, base_url, host, port, _CONNECT_S)
+        connection.connect()
+        connection.close()
     except OSError as error:
         return str(error.strerror or error)
     return ""
@@ -166,9 +169,19 @@ def unreachable(base_url: str) -> str:
 
 def _connection(base_url: str, timeout_s: float) -> http.client.HTTPConnection:
     scheme, host, port = check_url(base_url)
-    if scheme == "https":
-        return http.client.HTTPSConnection(host, port, timeout=timeout_s)  # with the system's certificates
-    return http.client.HTTPConnection(host, port, timeout=timeout_s)
+    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
+    return _through(kind, base_url, host, port, timeout_s)  # with the system's certificates
+
+
+def _through(
+    kind: type[http.client.HTTPConnection], base_url: str, host: str, port: int, timeout_s: float
+) -> http.client.HTTPConnection:
+    proxy = urlsplit(_proxies.get(base_url, ""))
+    if not proxy.hostname:
+        return kind(host, port, timeout=timeout_s)
+    connection = kind(proxy.hostname, proxy.port, timeout=timeout_s)
+    connection.set_tunnel(host, port)
+    return connection
 
 
 def _close(connections: dict[str, http.client.HTTPConnection]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -71,14 +72,16 @@ def endpoint() -> Iterator[ThreadingHTTPServer]:
         server.shutdown()
 
 
-def attached(url: str, folder: Path, **environment: str) -> RunningServer:
-    plan = ServerPlan("attach", base_url=url, headers=(("X-Team", "kernels"),), api_key_env="TEAM_WORD")
+def attached(url: str, folder: Path, proxy: str = "", **environment: str) -> RunningServer:
+    plan = ServerPlan("attach", base_url=url, proxy=proxy, headers=(("X-Team", "kernels"),), api_key_env="TEAM_WORD")
     ground = Ground({"TEAM_WORD": KEY, **environment}, (), (), folder)
     return RunningServer(open_adapter("attach"), plan, (Arm("a"),), None, ground)
 
 
 def measured(server: RunningServer, client: Client) -> tuple[str, int, Stamp]:
-    exchange = client.call(Call(server.base_url, "/v1/completions", b"{}", 10.0, headers=server.headers))
+    exchange = client.call(
+        Call(server.base_url, "/v1/completions", b"{}", 10.0, headers=server.headers, proxy=server.proxy)
+    )
     return read(exchange.events).text, exchange.status or 0, exchange.stamp
 
 
@@ -106,9 +109,89 @@ def test_a_proxy_of_the_environment_is_never_asked(
             proxy.accept()
 
 
+class Tunnels:
+    """A proxy that opens tunnels, or answers with a status of its own, and keeps what it was asked for."""
+
+    def __init__(self, refusal: bytes = b"") -> None:
+        self.asked: list[str] = []
+        self._refusal, self._listening = refusal, socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self._listening.accept()[0],), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        head = b""
+        while not head.endswith(b"\r\n\r\n") and (part := client.recv(1)):
+            head += part
+        self.asked.append(head.decode().splitlines()[0])
+        host, _, port = self.asked[-1].split()[1].rpartition(":")
+        with client:
+            if self._refusal:
+                client.sendall(b"HTTP/1.1 " + self._refusal + b"\r\n\r\n")
+                return
+            with socket.create_connection((host, int(port))) as server:
+                client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                back = threading.Thread(target=_pour, args=(server, client), daemon=True)
+                back.start()
+                _pour(client, server)
+                back.join()
+
+
+def _pour(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+
+
+@pytest.fixture
+def proxies() -> Iterator[tuple[Tunnels, Tunnels]]:
+    both = Tunnels(), Tunnels(b"403 Forbidden")
+    yield both
+    for each in both:
+        each.close()
+
+
+def test_a_proxy_that_was_asked_for_carries_every_request(
+    endpoint: ThreadingHTTPServer, tmp_path: Path, client: Client, proxies: tuple[Tunnels, Tunnels]
+) -> None:
+    open_, closed = proxies
+    server = attached(f"http://127.0.0.1:{endpoint.server_port}", tmp_path, open_.url)
+    server.await_ready()
+    assert measured(server, client) == ("abc", 200, Stamp.KERNEL) and not server.death()
+    target = f"CONNECT 127.0.0.1:{endpoint.server_port} "
+    assert len(open_.asked) >= 3 and all(line.startswith(target) for line in open_.asked)
+    server = attached(f"http://localhost:{endpoint.server_port}", tmp_path, closed.url)
+    assert "403" in server.death() and measured(server, client)[:2] == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["server.proxy=proxy:3128"], r"server\.proxy=proxy:3128: write http://HOST:PORT"),
+        (["server.proxy=https://proxy:3128"], r"write http://HOST:PORT"),
+        (["server.proxy=http://user:word@proxy:3128"], r"write http://HOST:PORT"),
+        (["server=embedded", "server.proxy=http://p:1"], r"a server that is started here is reached directly"),
+    ],
+)
+def test_a_proxy_that_is_none_is_refused(words: list[str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        composed([*ATTACH, "server.base_url=http://127.0.0.1:1", *words])
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
 def test_https_is_measured_by_the_kernels_stamps_and_checked_by_certificates(
-    endpoint: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: ThreadingHTTPServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    proxies: tuple[Tunnels, Tunnels],
 ) -> None:
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
@@ -123,6 +206,9 @@ def test_https_is_measured_by_the_kernels_stamps_and_checked_by_certificates(
     server.await_ready()
     with Client() as client:
         assert measured(server, client) == ("abc", 200, Stamp.KERNEL)
+        through = attached(f"https://localhost:{endpoint.server_port}", tmp_path, proxies[0].url)
+        through.await_ready()
+        assert measured(through, client) == ("abc", 200, Stamp.KERNEL) and proxies[0].asked
 
 
 def test_the_key_is_in_no_plan_and_in_no_environment_that_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
