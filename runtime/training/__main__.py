@@ -50,8 +50,9 @@ def _train(options: argparse.Namespace) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     from runtime.training.evaluate import held_out_outcomes, print_table, table
 
-    kinds = tuple(options.kinds or PRESETS[options.preset].kinds)
-    outcomes = list(held_out_outcomes(options.model, kinds, options.per_kind, options.seed))
+    preset = PRESETS[options.preset]
+    kinds = tuple(options.kinds or preset.kinds)
+    outcomes = list(held_out_outcomes(options.model, kinds, options.per_kind, options.seed, preset.edition))
     print_table(table(outcomes))
     return 0
 

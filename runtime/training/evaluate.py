@@ -86,9 +86,11 @@ def _same_calls(calls: CallParser, exercise: Exercise) -> bool:
     return made == [(name, dict(values)) for name, values in exercise.calls]
 
 
-def held_out_outcomes(model_dir: Path, kinds: tuple[str, ...], per_kind: int, seed: int) -> Iterator[Outcome]:
+def held_out_outcomes(
+    model_dir: Path, kinds: tuple[str, ...], per_kind: int, seed: int, edition: int = 1
+) -> Iterator[Outcome]:
     """`per_kind` exercises of held-out templates of every kind."""
-    _, held_out = split(all_templates(kinds))
+    _, held_out = split(all_templates(kinds, edition))
     pool, rng, examiner = Pool(held_out), random.Random(seed), Examiner(model_dir)
     for kind in pool.kinds:
         for index in range(per_kind):

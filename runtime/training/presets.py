@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 BLOCK_SIZE = 8
@@ -43,7 +43,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Preset:
-    """`kinds` are taught and measured, `drills` only taught; `anchors` are drafted blocks a lane."""
+    """`kinds` are taught and measured, `drills` only taught; `anchors` are drafted blocks a lane.
+
+    `edition` is the text's: the shipped checkpoint was made from the first.
+    """
 
     shape: Shape
     kinds: tuple[str, ...]
@@ -52,6 +55,7 @@ class Preset:
     target: Schedule
     draft: Schedule
     anchors: int
+    edition: int = 1
 
 
 TRIAL = Preset(
@@ -82,7 +86,7 @@ NANO = Preset(
     anchors=48,
 )  # fmt: skip
 
-PRESETS = {"trial": TRIAL, "nano": NANO}
+PRESETS = {"trial": TRIAL, "nano": NANO, "nano-2": replace(NANO, edition=2)}
 
 
 def target_config(shape: Shape, eos_ids: list[int], pad_id: int) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def train_checkpoint(job: Job) -> None:
 def _vocabulary(job: Job) -> Tokenizer:
     path = job.work / "tokenizer.json"
     if not path.exists():
-        training, _ = split(all_templates(job.preset.kinds))
+        training, _ = split(all_templates(job.preset.kinds, job.preset.edition))
         started = time.monotonic()
         lines = texts(training, job.seed, _VOCABULARY_TEXTS)
         vocabulary.train(lines, job.preset.shape.vocab_size).save(str(path))
@@ -164,7 +164,7 @@ def _shards(job: Job, tokenizer: Tokenizer, num_lanes: int, seed: int) -> Iterat
 
 def _shard(preset: Preset, tokenizer_json: str, num_lanes: int, seed: int) -> Shard:
     """Some thousand exercises as batches of 16-bit ids: they cross a pipe."""
-    training, _ = split(all_templates((*preset.kinds, *preset.drills)))
+    training, _ = split(all_templates((*preset.kinds, *preset.drills), preset.edition))
     tokenizer = Tokenizer.from_str(tokenizer_json)
     rows = RowSource(training, tokenizer, preset.max_length, seed).take(_ROWS_PER_SHARD)
     pad_id = tokenizer.token_to_id(vocabulary.END_OF_TEXT)

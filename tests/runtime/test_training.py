@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,19 +35,33 @@ KINDS = presets.NANO.kinds
 NOT_RUN = {"humaneval", "mbpp", "livecodebench"}
 
 
-def test_held_out_problems_are_never_trained_on() -> None:
-    training, held_out = split(all_templates(KINDS))
+@pytest.mark.parametrize("edition", (1, 2))
+def test_held_out_problems_are_never_trained_on(edition: int) -> None:
+    training, held_out = split(all_templates(KINDS, edition))
     problems = [{(t.kind, t.name.rpartition("/")[0]) for t in side} for side in (training, held_out)]
     assert not problems[0] & problems[1]
     assert {template.kind for template in held_out} == set(KINDS) == {template.kind for template in training}
-    names = [(template.kind, template.name) for template in all_templates(KINDS)]
+    names = [(template.kind, template.name) for template in (*training, *held_out)]
     assert len(names) == len(set(names))
+
+
+def test_a_second_edition_adds_wordings_where_the_first_is_weak() -> None:
+    """And leaves the first as it was: what the shipped checkpoint learnt, and what it is measured on."""
+    first, second = ({(t.kind, t.name): t for t in all_templates(KINDS, edition)} for edition in (1, 2))
+    assert len(first) == 11_871 and sum(template.held_out for template in first.values()) == 1_236
+    assert first.keys() == {name for name, template in second.items() if template.edition == 1}
+    added = second.keys() - first.keys()
+    assert {kind for kind, _ in added} == {"math500", "structured"}
+    wordings = Counter(name.partition("/")[0] for kind, name in second if kind == "math500" and name.endswith("/0"))
+    assert min(wordings.values()) >= 6
+    questions = [t.pose(random.Random(5)).question for t in second.values() if t.kind == "math500"]
+    assert len(set(questions)) == len(questions), "with equal numbers, every wording asks in other words"
 
 
 @pytest.mark.parametrize("kind", (*KINDS, *presets.NANO.drills))
 def test_worked_answers_are_right_by_their_own_check(kind: str) -> None:
     rng = random.Random(kind)
-    for template in all_templates((kind,)):
+    for template in all_templates((kind,), edition=2):
         if kind in NOT_RUN and rng.random() > 0.05:
             continue
         exercise = template.pose(rng)
@@ -94,7 +109,7 @@ def test_a_template_that_can_pose_a_corpus_prompt_does_not(monkeypatch: pytest.M
 
 def test_no_prompt_of_the_embedded_corpus_is_drawn() -> None:
     known, rng = corpus_lines(), random.Random(3)
-    for side in split(all_templates((*KINDS, *presets.NANO.drills))):
+    for side in split(all_templates((*KINDS, *presets.NANO.drills), edition=2)):
         pool = Pool(side)
         for _ in range(4000):
             assert not known & set(pool.draw(rng)[1].question.splitlines())

@@ -9,7 +9,7 @@ from runtime.training.tasks.exercise import Template
 
 
 @cache
-def all_templates(kinds: tuple[str, ...]) -> list[Template]:
+def all_templates(kinds: tuple[str, ...], edition: int = 1) -> list[Template]:
     templates = [
         *arithmetic.templates(),
         *mathematics.templates(),
@@ -20,4 +20,4 @@ def all_templates(kinds: tuple[str, ...]) -> list[Template]:
     unknown = set(kinds) - {template.kind for template in templates}
     if unknown:
         raise ValueError(f"no templates of kind {', '.join(sorted(unknown))}")
-    return [template for template in templates if template.kind in kinds]
+    return [template for template in templates if template.kind in kinds and template.edition <= edition]

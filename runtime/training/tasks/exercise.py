@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Any
 
 from runtime.training.tasks.corpus_prompts import repeats_corpus
@@ -42,6 +42,7 @@ class Template:
     """`name` is unique within its `kind`: how the problem is posed, then `/` and a variant of the instruction.
 
     All variants of a problem fall on one side of the split. `check` says whether a model's visible answer is right.
+    The text of an `edition` holds the templates of the earlier ones, too.
     """
 
     kind: str
@@ -49,12 +50,19 @@ class Template:
     pose: Callable[[random.Random], Exercise]
     check: Callable[[str, Exercise], bool]
     weight: float = 1.0
+    edition: int = 1
 
     @property
     def held_out(self) -> bool:
         problem = self.name.rpartition("/")[0]
         digest = hashlib.sha256(f"{self.kind}/{problem}".encode()).digest()
         return int.from_bytes(digest[:4], "big") % 100 < HELD_OUT_PERCENT
+
+
+def both_editions(first: Sequence[str], second: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Wordings with their edition; those of the first keep their numbers."""
+    yield from zip(first, repeat(1))
+    yield from zip(second, repeat(2))
 
 
 def split(templates: Sequence[Template]) -> tuple[list[Template], list[Template]]:

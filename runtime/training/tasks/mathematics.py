@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from runtime.training.tasks.exercise import Exercise, Template
+from runtime.training.tasks import second_edition
+from runtime.training.tasks.exercise import Exercise, Template, both_editions
 
 KIND = "math500"
 
@@ -320,9 +321,9 @@ TASKS = (
 
 def templates() -> list[Template]:
     return [
-        Template(KIND, f"{task.name}/{index}/{form}", _poser(task, wording, suffix), check_boxed)
+        Template(KIND, f"{task.name}/{index}/{form}", _poser(task, wording, suffix), check_boxed, edition=edition)
         for task in TASKS
-        for index, wording in enumerate(task.wordings)
+        for index, (wording, edition) in enumerate(both_editions(task.wordings, second_edition.MATHEMATICS[task.name]))
         for form, suffix in enumerate(SUFFIXES)
     ]
 

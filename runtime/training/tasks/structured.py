@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.training.tasks import words
-from runtime.training.tasks.exercise import Exercise, Template
+from runtime.training.tasks import second_edition, words
+from runtime.training.tasks.exercise import Exercise, Template, both_editions
 
 KIND = "structured"
 
@@ -142,24 +142,28 @@ TOOLS = (
 
 def templates() -> list[Template]:
     found = []
+    objects = tuple(enumerate(both_editions(OBJECT_WORDINGS, second_edition.OBJECT_WORDINGS)))
+    schemas = tuple(enumerate(both_editions(SCHEMA_WORDINGS, second_edition.SCHEMA_WORDINGS)))
     for number, record in enumerate(RECORDS):
-        for s, sentence in enumerate(record.sentences):
-            for w, wording in enumerate(OBJECT_WORDINGS):
-                found.append(_template(f"object/{number}/{s}/{w}", _poser(_object, record, sentence, wording)))
-            for w, wording in enumerate(SCHEMA_WORDINGS):
-                found.append(_template(f"schema/{number}/{s}/{w}", _poser(_schema, record, sentence, wording)))
+        sentences = both_editions(record.sentences, second_edition.SENTENCES[record.fields])
+        for s, (sentence, of_sentence) in enumerate(sentences):
+            for name, pose, wordings in (("object", _object, objects), ("schema", _schema, schemas)):
+                for w, (wording, of_wording) in wordings:
+                    poser = _poser(pose, record, sentence, wording)
+                    edition = max(of_sentence, of_wording)
+                    found.append(_template(f"{name}/{number}/{s}/{w}", poser, edition=edition))
     for w, wording in enumerate(DOCUMENT_WORDINGS):
         found.append(_template(f"document/{w}/0", _poser(_document, wording), 20.0))
     for tool in TOOLS:
-        for r, request in enumerate(tool.requests):
-            found.append(_template(f"one/{tool.name}-{r}/0", _poser(_one_call, tool, request), 5.0))
-            found.append(_template(f"after/{tool.name}-{r}/0", _poser(_two_calls, tool, request), 3.0))
+        for r, (request, edition) in enumerate(both_editions(tool.requests, second_edition.REQUESTS[tool.name])):
+            found.append(_template(f"one/{tool.name}-{r}/0", _poser(_one_call, tool, request), 5.0, edition))
+            found.append(_template(f"after/{tool.name}-{r}/0", _poser(_two_calls, tool, request), 3.0, edition))
         found.append(_template(f"both/{tool.name}/0", _poser(_two_calls, tool, None), 8.0))
     return found
 
 
-def _template(name: str, pose: Callable[[random.Random], Exercise], weight: float = 1.0) -> Template:
-    return Template(KIND, name, pose, check_structured, weight)
+def _template(name: str, pose: Callable[[random.Random], Exercise], weight: float = 1.0, edition: int = 1) -> Template:
+    return Template(KIND, name, pose, check_structured, weight, edition)
 
 
 def _poser(pose: Callable[..., Exercise], *parts: Any) -> Callable[[random.Random], Exercise]:
