@@ -27,9 +27,10 @@ from pathlib import Path
 import torch
 
 from kernels import bench
-from kernels.checking import checks, hammer, sanitizer
+from kernels.checking import checks, fence, hammer, sanitizer
 from kernels.checking.cases import cases_of, hammered_of, sanitized_of
-from kernels.checking.cases.trial import Case
+from kernels.checking.cases.trial import Case, Trial
+from kernels.checking.checks import Finding
 from kernels.checking.crew import Crew
 from kernels.checking.sheet import GATES, Line, Sheet, Subject, line_of
 from kernels.command_line import Parser
@@ -39,14 +40,22 @@ from kernels.operators import OPERATORS, operator
 from kernels.registry import Op, Schedule
 
 
+def contract(subject: Subject, case: Case, trial: Trial) -> Iterator[Finding]:
+    yield from checks.findings(subject.op, subject.schedule, trial)
+    if subject.device == "cpu":
+        yield fence.finding(subject.schedule, case)
+
+
 def lines_of(subject: Subject, gate: str, case: Case, launches: int) -> Iterator[Line]:
     """Every finding of the contract or the hammer on one problem; an exception is a failed check, not the end."""
     try:
         trial = case.make(subject.device)
         if subject.schedule.refusal(trial.problem):
             return
-        found = checks.findings(subject.op, subject.schedule, trial)
-        for finding in found if gate == "contract" else hammer.findings(subject.schedule, trial, launches):
+        held = (
+            hammer.findings(subject.schedule, trial, launches) if gate == "hammer" else contract(subject, case, trial)
+        )
+        for finding in held:
             status = "passed" if finding.passed else "failed"
             yield line_of(subject, gate, finding.check, case.id, status, finding.message, finding.figures)
     except (RuntimeError, KernelError, AssertionError) as error:

@@ -56,7 +56,7 @@ def runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
     return run
 
 
-def spec(schedule: str, rows: int, columns: int) -> BuildSpec:
+def spec(schedule: str, rows: int) -> BuildSpec:
     return BuildSpec(
         operator="projection",
         schedule=schedule,
@@ -64,17 +64,17 @@ def spec(schedule: str, rows: int, columns: int) -> BuildSpec:
         language="c++",
         sources=("projection/columns.cpp",),
         headers=("include/abi.h", "include/columns.h", "include/lanes.h"),
-        flags=(f"-DROWS={rows}", f"-DCOLUMNS={columns}"),
+        flags=(f"-DROWS={rows}",),
     )
 
 
-DOT_BUILD, TILE_BUILD = spec("cpu-dot", rows=1, columns=1), spec("cpu-tile", rows=8, columns=1)
+DOT_BUILD, TILE_BUILD = spec("cpu-dot", rows=1), spec("cpu-tile", rows=8)
 
 DOT = Schedule(
     name="cpu-dot",
     revision=1,
     contract=Bound(
-        rel_l2=4e-3, float32=1e-5, statement="eight FP32 FMA lanes over ascending K, fixed tree, one rounding"
+        rel_l2=4e-3, float32=3e-6, statement="eight FP32 FMA lanes over ascending K, fixed tree, one rounding"
     ),
     guard=guard,
     run=runner(DOT_BUILD),

@@ -40,7 +40,14 @@ def test_writes_one_line_a_check(scanned, tmp_path, capsys):
     assert code == 0 and lines
     assert all(tuple(line) == FIELDS for line in lines)
     assert {line["status"] for line in lines} == {"passed"}
-    assert {line["check"].partition("/")[0] for line in lines} == {"guards", "untouched", "bound", "bytes", "twice"}
+    assert {line["check"].partition("/")[0] for line in lines} == {
+        "guards",
+        "untouched",
+        "bound",
+        "bytes",
+        "twice",
+        "fence",
+    }
     first = lines[0]
     assert (first["operator"], first["schedule"], first["revision"]) == ("selection", "cpu-scan", 1)
     assert len(first["library_sha256"]) == 64

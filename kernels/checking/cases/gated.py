@@ -33,6 +33,8 @@ CPU = (
     *(case(m, 66, 64) for m in range(1, 9)),
     case(8, 200, 512, "float16", "nvfp4", pad=8),
     case(3, 130, 250, "bfloat16", "bfloat16"),
+    case(5, 34, 91, "float16", "float16", pad=4),
+    case(2, 6, 13),
 )
 CUDA = (
     *(case(m, 544, 1024, "float16", "nvfp4", pad=8, device="cuda") for m in range(1, 9)),

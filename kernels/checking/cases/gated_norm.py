@@ -21,12 +21,17 @@ class GatedNormTrial(Trial):
         draw, kind = Draw(rows * 1_000_003 + heads * 1_009 + dim, device), getattr(torch, dtype)
         self.values = (draw.normal(rows, heads, dim, dtype=kind), draw.normal(rows, heads * dim, dtype=kind, scale=3.0))
         self.x, self.gate = inside_poison(self.values[0]), inside_poison(self.values[1], pad)
-        self.scale = 1 + draw.normal(dim, scale=0.1)
+        self.scale = inside_poison(1 + draw.normal(dim, scale=0.1))
         self.problem = problem_of(self.x, self.gate)
 
     def set_state(self, state: str) -> None:
         self.x.copy_(self.values[0] * STATES[state])
         self.gate.copy_(self.values[1] * min(STATES[state], 30.0))
+
+    def least_equal(self, state: str) -> float | None:
+        # A rounding too few, or too many, changes a tenth of them and more. The SiLU of a loud gate is the gate but for
+        # what FP32 cannot hold, and the product of two 16-bit values then often lies halfway.
+        return 0.98 if state != "loud" else None
 
     def launch(self, schedule: Schedule) -> Tensor:
         return schedule.run(self.x, self.gate, self.scale, EPS)
@@ -47,6 +52,7 @@ CPU = (
     *(case(rows, 3, 16, pad=rows) for rows in range(1, 9)),
     case(8, 2, 37, "float16", pad=5),
     case(4, 6, 128, "bfloat16"),
+    case(2, 3, 37),
 )
 CUDA = (
     *(case(rows, 48, 128, "float16", pad=10336, device="cuda") for rows in range(1, 9)),

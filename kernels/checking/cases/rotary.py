@@ -37,7 +37,7 @@ class RotaryTrial(Trial):
 
     def __init__(self, shape: Shape, device: str) -> None:
         draw, dtype = Draw(shape.rows * 104729 + shape.dim, device), getattr(torch, shape.dtype)
-        q_scale, k_scale = (1 + draw.normal(shape.dim, scale=0.1) for _ in range(2))
+        q_scale, k_scale = (inside_poison(1 + draw.normal(shape.dim, scale=0.1)) for _ in range(2))
         counts = (shape.q_heads, shape.kv_heads, shape.gated)
         self.heads = Heads(q_scale if shape.q_heads else None, k_scale, EPS, *counts)
         self.values = draw.normal(shape.rows, sum(self.heads.widths), dtype=dtype)

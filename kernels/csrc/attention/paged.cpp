@@ -105,7 +105,7 @@ void update(const Arguments& a, int64_t row, int64_t head, const Keys& keys, con
 
 int64_t length_of(const Arguments& a, int64_t row) {
   const int64_t capacity = a.table_pages * a.page_size, length = a.lengths[row];
-  return length < 0 ? 0 : length > capacity ? capacity : length;
+  return length > capacity ? capacity : length;
 }
 
 int64_t block_count(int64_t length, int64_t first) {

@@ -1,4 +1,4 @@
-// Projection of a few rows on the CPU, ROWS x COLUMNS outputs at a time, in the order that columns.h states. The divisor
+// Projection of a few rows on the CPU, ROWS outputs of a column at a time, in the order that columns.h states. The divisor
 // of an NVFP4 weight applies once, after the sum.
 #include "abi.h"
 #include "columns.h"
@@ -12,25 +12,20 @@ struct Shape {
   float divisor;
 };
 
-template <Format F, int R, int C, class Weight>
-void tile(const Shape& s, const Weight& weight, int64_t row, int64_t column) {
-  Sums<R, C> sum;
-  accumulate<F, R, C>(s.rows, weight, row, column, 1, sum);
-  for (int r = 0; r < R; r++)
-    for (int c = 0; c < C; c++) s.out[(row + r) * s.out_stride + column + c] = sum_lanes(sum[r][c]) / s.divisor;
+template <Format F, int R, class Weight> void tile(const Shape& s, const Weight& weight, int64_t row, int64_t column) {
+  Sums<R, 1> sum;
+  accumulate<F, R, 1>(s.rows, weight, row, column, 0, sum);
+  for (int r = 0; r < R; r++) s.out[(row + r) * s.out_stride + column] = sum_lanes(sum[r][0]) / s.divisor;
 }
 
 // Whole tiles of R rows, then the rest by halves.
-template <Format F, int R, int C, class Weight>
-void rows(const Shape& s, const Weight& weight, int64_t row, int64_t column) {
-  for (; row + R <= s.m; row += R) tile<F, R, C>(s, weight, row, column);
-  if constexpr (R > 1) rows<F, R / 2, C>(s, weight, row, column);
+template <Format F, int R, class Weight> void rows(const Shape& s, const Weight& weight, int64_t row, int64_t column) {
+  for (; row + R <= s.m; row += R) tile<F, R>(s, weight, row, column);
+  if constexpr (R > 1) rows<F, R / 2>(s, weight, row, column);
 }
 
 template <Format F, class Weight> void project(const Shape& s, const Weight& weight) {
-  int64_t column = 0;
-  for (; column + COLUMNS <= s.n; column += COLUMNS) rows<F, ROWS, COLUMNS>(s, weight, 0, column);
-  for (; column < s.n; column++) rows<F, ROWS, 1>(s, weight, 0, column);
+  for (int64_t column = 0; column < s.n; column++) rows<F, ROWS>(s, weight, 0, column);
 }
 
 }  // namespace
