@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
+from campaigns.corpora.conversations import Choice, fixtures_from
 from campaigns.errors import UsageError
 from campaigns.fixtures import OUTPUT_TOKENS, Curve
 from campaigns.judging.planning import MAX_STARTUPS
@@ -101,9 +102,22 @@ class CurveConfig:
 
 
 @dataclass
+class FileConfig:
+    """A file of one's own: see campaigns.corpora.conversations."""
+
+    path: str = ""
+    count: int = 8
+    seed: int = 0
+    turns: int | None = None
+    seeds: list[int] = field(default_factory=lambda: [0])
+    max_tokens: int | None = None
+
+
+@dataclass
 class FixturesConfig:
     items: list[FixtureConfig] = field(default_factory=list)
     curve: CurveConfig = field(default_factory=CurveConfig)
+    file: FileConfig = field(default_factory=FileConfig)
 
 
 @dataclass
@@ -214,7 +228,8 @@ def build_plan(config: Config, prompts: Prompts) -> CampaignPlan:
     if prompts.corpus_sha256 and not config.corpus.seeds:
         raise UsageError("corpus.seeds is empty; give at least one")
     if not prompts.fixtures:
-        raise UsageError("fixtures.items is empty and corpus.source is none: choose fixtures=… or corpus=…")
+        told = "fixtures.items is empty, so is fixtures.file.path, and no corpus is chosen: name fixtures=… or corpus=…"
+        raise UsageError(told)
     plan = CampaignPlan(
         name=c.name,
         mode=_choice("campaign.mode", c.mode, Mode),
@@ -273,9 +288,29 @@ def _min_startups(c: CampaignConfig) -> int:
 
 def fixtures_of(config: Config) -> tuple[Fixture, ...]:
     """The speed fixtures that the configuration lists."""
-    fixtures = tuple(_fixture(item, config.campaign.max_tokens) for item in config.fixtures.items)
+    listed = tuple(_fixture(item, config.campaign.max_tokens) for item in config.fixtures.items)
+    fixtures = (*listed, *_from_file(config))
     unique([fixture.id for fixture in fixtures], "fixtures.items")
     return fixtures
+
+
+def _from_file(config: Config) -> tuple[Fixture, ...]:
+    f = config.fixtures.file
+    if not f.path:
+        return ()
+    if not f.seeds:
+        raise UsageError("fixtures.file.seeds is empty; give at least one")
+    unique(f.seeds, "fixtures.file.seeds")
+    choice = Choice(
+        count=at_least("fixtures.file.count", f.count, 1),
+        seed=f.seed,
+        turns=None if f.turns is None else at_least("fixtures.file.turns", f.turns, 1),
+        seeds=tuple(f.seeds),
+        max_tokens=config.campaign.max_tokens
+        if f.max_tokens is None
+        else at_least("fixtures.file.max_tokens", f.max_tokens, 1),
+    )
+    return fixtures_from(Path(f.path).expanduser(), choice)
 
 
 def curve_of(config: Config) -> Curve:

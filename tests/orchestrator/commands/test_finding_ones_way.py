@@ -29,7 +29,7 @@ def offered(line: str) -> list[str]:
         ("campaign st", ["status", "stop"]),
         ("campaign corpus fr", ["freeze"]),
         ("campaign run arm@campaign.candidate=cpu-t", ["arm@campaign.candidate=cpu-tuned"]),
-        ("campaign plan campaign.st", ["campaign.startups="]),
+        ("campaign plan campaign.sta", ["campaign.startups="]),
         ("campaign run --conf", ["--config-dir"]),
         ("campaign query SELECT --sch", ["--schema"]),
         ("campaign completion ", ["--help", "bash", "fish", "zsh"]),
