@@ -181,6 +181,7 @@ class ServerPlan:
     ready_timeout_s: float = 300.0
     stop_grace_s: float = 10.0
     retries: int = 1  # new attempts of a block after a failed request
+    prompt_state: str = ""  # snapshot: a prompt that comes again in a server life is copied back; empty: computed anew
     traces: bool = False  # a profiled server keeps a Chrome trace per arm in its folder
 
 

@@ -74,6 +74,7 @@ def fingerprint(plan: CampaignPlan, build: Build, host: Host, files: Mapping[str
         **({"server.proxy": plan.server.proxy} if plan.server.proxy else {}),
         **({"server.request_fields": plan.server.request_fields} if plan.server.request_fields else {}),
         **({"seeds": plan.seeds} if plan.seeds is not Seeds.FIXED else {}),
+        **({"server.prompt_state": plan.server.prompt_state} if plan.server.prompt_state else {}),
     }
     return {name: value if isinstance(value, str) else canonical_json(value) for name, value in sorted(parts.items())}
 

@@ -12,8 +12,12 @@ _MS = 1e-6
 
 
 def ttft_ms(request: Request) -> float | None:
-    """Time to first token: the first content of any channel (text, reasoning, tool call) after sending."""
-    if request.first_content_ns is None or not _first_seen(request):
+    """Time to first token: the first content of any channel (text, reasoning, tool call) after sending.
+
+    None of a request whose prompt was not computed.
+    """
+    restored = Reason.PROMPT_RESTORED in request.reasons
+    if request.first_content_ns is None or restored or not _first_seen(request):
         return None
     return (request.first_content_ns - request.send_ns) * _MS
 

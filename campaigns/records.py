@@ -49,6 +49,7 @@ class Reason(StrEnum):
     HASH_INCOMPLETE = "hash-incomplete"
     CAPPED = "capped"
     CLIENT_STAMPS = "client-stamps"  # the kernel did not say when the chunks arrived: the client's process did
+    PROMPT_RESTORED = "prompt-restored"  # the state after its prompt was copied back, as the plan wanted: no TTFT
     # excludes where the server has no clock of its own: then no time of the request is known
     FIRST_CHUNK_COALESCED = "first-chunk-coalesced"
     COALESCED_CHUNKS = "coalesced-chunks"  # a flag; excludes likewise where most chunks arrived with another
@@ -85,6 +86,7 @@ FLAGS = frozenset(
         Reason.HASH_INCOMPLETE,
         Reason.CAPPED,
         Reason.CLIENT_STAMPS,
+        Reason.PROMPT_RESTORED,
         Reason.FIRST_CHUNKS_DIFFER,
         Reason.CLOCK_MISMATCH,
     }

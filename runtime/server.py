@@ -60,11 +60,12 @@ class ServerOptions:
     header_timeout: float
     body_timeout: float
     allowed_host: list[str]
+    prompt_state: str
     api_key: str | None
 
     def worker_arguments(self) -> list[str]:
         arguments = [f"--model={self.model}", f"--device={self.device}", f"--dtype={self.dtype}"]
-        arguments += [f"--threads={self.threads}"]
+        arguments += [f"--threads={self.threads}", f"--prompt-state={self.prompt_state}"]
         if self.audit_ranks:
             arguments.append("--audit-ranks")
         if self.keep_nvfp4:
@@ -115,6 +116,12 @@ def parse_options(arguments: list[str] | None = None) -> ServerOptions:
         parser.add_argument(f"--{part}-timeout", type=_seconds, default=default, metavar="SECONDS", help=told)
     named = "a name under which this server may be asked, beside localhost, the host's own and addresses"
     parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help=named)
+    parser.add_argument(
+        "--prompt-state",
+        choices=["computed", "snapshot"],
+        default="computed",
+        help="snapshot: a prompt that comes again under the same schedules is copied back instead of computed",
+    )
     parser.add_argument("--api-key-file", type=Path, help="file whose only line clients must send as bearer key")
     given = parser.parse_args(arguments)
     values = vars(given)

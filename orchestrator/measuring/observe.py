@@ -14,7 +14,7 @@ from campaigns.records import FLAGS, Reason, Request, Stamp
 from campaigns.routes import DECODE_STEPS
 from orchestrator.measuring.exchange import Exchange
 from orchestrator.measuring.rounds import client_counts_rounds, counts, emitted_tokens, num_tokens, rounds_of
-from orchestrator.measuring.stream import Chunk, Reply
+from orchestrator.measuring.stream import RESTORED, Chunk, Reply
 
 _FLAGGED_SHARE = 0.1  # of chunks that share their arrival; an idle host's calibration sees none
 _MOST_SHARE = 0.5  # beyond it the client saw batches and no rounds
@@ -37,6 +37,7 @@ class Context:
     order_in_pair: int | None
     max_tokens: int
     counters: Mapping[str, int] = field(default_factory=dict)
+    may_restore: bool = False  # the plan wants states of prompts copied back
     profiled: bool = False  # ran under the server's profiler
     sent_seed: int | None = None
 
@@ -54,7 +55,7 @@ class _Finding:
 
 def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
     steps = context.counters.get(DECODE_STEPS)
-    findings = _findings(exchange, reply, steps)
+    findings = _findings(exchange, reply, steps, context.may_restore)
     if context.profiled:
         findings.append(_Finding(Reason.PROFILED))
     kernel = exchange.stamp is Stamp.KERNEL
@@ -115,7 +116,7 @@ def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
     )
 
 
-def _findings(exchange: Exchange, reply: Reply, steps: int | None) -> list[_Finding]:
+def _findings(exchange: Exchange, reply: Reply, steps: int | None, may_restore: bool) -> list[_Finding]:
     """Everything that is wrong or worth a flag. A request that failed is not also blamed for what it lacks."""
     if exchange.failure is not None and reply.failure is Reason.ERROR_EVENT:
         return [_Finding(Reason.ERROR_EVENT, reply.message)]  # the server said why before it went
@@ -123,7 +124,7 @@ def _findings(exchange: Exchange, reply: Reply, steps: int | None) -> list[_Find
         return [_Finding(exchange.failure, exchange.message)]
     if reply.failure is not None:
         return [_Finding(reply.failure, reply.message)]
-    return [*_identities(reply), *_timing(exchange, reply), *_flags(reply, steps)]
+    return [*_identities(reply), *_reuse(reply, may_restore), *_timing(exchange, reply), *_flags(reply, steps)]
 
 
 def _timing(exchange: Exchange, reply: Reply) -> list[_Finding]:
@@ -191,9 +192,17 @@ def _identities(reply: Reply) -> list[_Finding]:
                 f"{usage.completion_tokens}",
             )
         )
-    if usage.cached_tokens:
-        found.append(_Finding(Reason.CACHE_HIT, f"{usage.cached_tokens} prompt tokens came from the prefix cache"))
     return found
+
+
+def _reuse(reply: Reply, may_restore: bool) -> list[_Finding]:
+    """Of an earlier prompt: excludes, unless the plan wanted it and the server says that it copied the state back."""
+    cached = reply.usage.cached_tokens if reply.usage else None
+    if not cached:
+        return []
+    if may_restore and reply.engine is not None and reply.engine.prompt_state == RESTORED:
+        return [_Finding(Reason.PROMPT_RESTORED)]
+    return [_Finding(Reason.CACHE_HIT, f"{cached} prompt tokens came from the prefix cache")]
 
 
 def _flags(reply: Reply, steps: int | None) -> list[_Finding]:

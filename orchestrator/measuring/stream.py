@@ -19,6 +19,7 @@ from orchestrator.servers.fields import MOST_NS, MOST_PER_ROUND, MOST_TOKENS, Ma
 
 _REASONING_FIELDS = ("reasoning", "reasoning_content")  # vLLM's name; the older one, SGLang's and llama.cpp's
 _KINDS = ("spec", "q1")
+COMPUTED, RESTORED = "computed", "restored"
 _CLOCKS = ("device", "host")
 _FAILED_FINISHES = ("error", "abort")
 
@@ -65,6 +66,7 @@ class EngineMetrics:
     prefill_ns: int | None
     decode_ns: int | None
     rounds: tuple[EngineRound, ...] | None
+    prompt_state: str | None = None  # computed or restored
     profile: Profile | None = None  # of a request that asked for it
 
 
@@ -245,6 +247,7 @@ def _engine(value: Object) -> EngineMetrics | None:
     return EngineMetrics(
         **{name: fields.whole(metrics, name, MOST_NS) for name in ("queue_ns", "prefill_ns", "decode_ns")},
         rounds=None if rounds is None else tuple(_engine_round(entry) for entry in rounds),
+        prompt_state=fields.word(metrics, "prompt_state", (COMPUTED, RESTORED)),
         profile=_profile(metrics),
     )
 

@@ -125,6 +125,11 @@ def _check_lives(plan: CampaignPlan) -> None:
             f"campaign.profile=true: server.adapter={plan.server.adapter} has no profile of its rounds to give; "
             "dflash2 has one"
         )
+    if plan.server.prompt_state and not adapter.restores_prompts:
+        raise UsageError(
+            f"server.prompt_state={plan.server.prompt_state}: server.adapter={plan.server.adapter} cannot restore "
+            "prompts; dflash2 can"
+        )
     for life in (arms,) if plan.startup_mode is StartupMode.SWITCH else ((arm,) for arm in arms):
         adapter.launch(plan.server, life, 0, ROOT)
 

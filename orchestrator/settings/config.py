@@ -148,6 +148,7 @@ class ServerConfig:
     api_key_env: str = ""
     api_key_file: str = ""
     request_fields: dict[str, Any] = field(default_factory=dict)  # of the body of every request; null leaves one out
+    prompt_state: str = ""  # snapshot: states after prompts are copied back, so that a long one is computed once a life
     ready_path: str = "/health"
     ready_timeout_s: float = 300.0
     stop_grace_s: float = 10.0
@@ -367,6 +368,8 @@ def _server(config: Config) -> ServerPlan:
     check_headers(s.headers, s.api_key_env, s.api_key_file)
     check_request_fields(s.request_fields)
     check_proxy(s.proxy, s.adapter)
+    if s.prompt_state not in ("", "snapshot"):
+        raise UsageError(f"server.prompt_state={s.prompt_state}: snapshot, or nothing to compute every prompt anew")
     if config.campaign.trace and not config.campaign.profile:
         raise UsageError("campaign.trace=true keeps the trace of a profiled run: add campaign.profile=true")
     return ServerPlan(**values, retries=config.startup.retries, traces=config.campaign.trace)

@@ -206,9 +206,9 @@ effect_log: median of the pairs' delta_log
 effect_pct: paired effect; negative is faster
 control_first: whether the control was asked first
 superseded: whether a newer attempt exists
-ttft_ms: from sending to the first token
+ttft_ms: from sending to the first token; unknown of a restored prompt
 e2el_ms: from sending to the last token
-prefill_ms: prefill, by the engine's clock
+prefill_ms: prefill, by the engine's clock; unknown of a restored prompt
 request_average_engine_ms: decoding over rounds, engine clock
 request_average_client_ms: decoding over rounds, client clock
 decode_tokens_per_s_engine: tokens after the first over decoding

@@ -7,6 +7,8 @@ columns, and a test holds the two together.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 from sqlalchemy import bindparam, text
@@ -79,6 +81,8 @@ def requests(reader: Reader, campaign_id: str) -> pd.DataFrame:
     frame["ttft_ms"] = (first_ns - frame.send_ns) * _NS_MS
     frame["e2el_ms"] = (frame.last_content_ns - frame.send_ns) * _NS_MS
     frame["prefill_ms"] = frame.engine_prefill_ns * _NS_MS
+    restored = frame.reasons.str.contains(Reason.PROMPT_RESTORED.value)
+    frame.loc[restored, ["ttft_ms", "prefill_ms"]] = math.nan  # of a copy, and not of a prompt
     frame[ENGINE_MS] = frame.decode_ns_engine * _NS_MS / positive
     frame[CLIENT_MS] = frame.decode_ns_client * _NS_MS / positive
     unusable = frame.reasons.str.contains(Reason.CLIENT_ROUNDS_UNUSABLE.value)

@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0009"  # the newest revision in migrations/versions; a test compares the two
+REVISION = "0010"  # the newest revision in migrations/versions; a test compares the two
 
 metadata = MetaData()
 

@@ -67,6 +67,11 @@ def vllm_bench(reader: Reader, campaign_id: str, role: Role) -> dict[str, Any]:
     """
     campaign = reader.campaign(campaign_id)
     plan = json.loads(campaign.plan_json)
+    if plan["server"].get("prompt_state"):
+        raise UsageError(
+            f"campaign {campaign_id} restored the states of its prompts (server.prompt_state=snapshot) and knows no "
+            "TTFT, which that format holds: export its tables"
+        )
     requests = [
         stored.request
         for stored in reader.requests(campaign_id)

@@ -18,6 +18,7 @@ from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig, eos_token_ids, read_json
 from runtime.engine import capacity
 from runtime.engine.graphs import Graphs
+from runtime.engine.prompts import COMPUTED, PROMPT_STATES, SNAPSHOT
 from runtime.engine.round import Decoder
 from runtime.engine.sequence import Finish, GenerateRequest, Generation, Prefill, RoundRecord
 from runtime.engine.vocabulary import ShardedVocabulary, Vocabulary
@@ -40,6 +41,7 @@ ROWS = 8
 class EngineOptions:
     """None takes the checkpoint's context length, the model dtype for K/V, and the hybrid rule for the page size.
 
+    `prompt_state` `snapshot` keeps the state after each prompt for requests that begin with the same one.
     `keep_nvfp4` keeps NVFP4 linears in 4 bits for the schedules that read them; otherwise they are dequantised at load.
     """
 
@@ -52,6 +54,7 @@ class EngineOptions:
     context_pipeline: bool = True
     keep_nvfp4: bool = False
     cuda_graphs: bool = True
+    prompt_state: str = COMPUTED
     rank: int = 0
     world_size: int = 1
     rendezvous: str | None = None
@@ -147,6 +150,7 @@ class Engine:
             shape.prefill_chunk,
             graphs,
             shape.options.context_pipeline,
+            shape.options.prompt_state == SNAPSHOT,
         )
         return cls(decoder, shape.options, shape.capacity, shape.kv_cache_dtype, eos, group)
 
@@ -253,6 +257,8 @@ def _refuse(options: EngineOptions, target: TargetConfig, draft: DraftConfig | N
         raise ModelError(f"dtype {options.dtype!r} is unknown; choose from {', '.join(DTYPES)}")
     if options.kv_cache_dtype is not None and options.kv_cache_dtype not in CACHE_DTYPES:
         raise ModelError(f"kv_cache_dtype {options.kv_cache_dtype!r} is unknown; choose from {', '.join(CACHE_DTYPES)}")
+    if options.prompt_state not in PROMPT_STATES:
+        raise ModelError(f"prompt_state {options.prompt_state!r} is unknown; choose from {', '.join(PROMPT_STATES)}")
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         raise ModelError(f"device {options.device!r} was asked for and torch sees no CUDA device; use --device cpu")
     if options.world_size > 1 and options.rendezvous is None:

@@ -19,6 +19,7 @@ from runtime.engine.clock import PhaseClock
 from runtime.engine.gating import allowed, gated
 from runtime.engine.graphs import Graphs
 from runtime.engine.outcome import Landing, Outcome, holds, pack
+from runtime.engine.prompts import PromptStates
 from runtime.engine.sequence import Bonus, Generation, Prefill, RoundRecord
 from runtime.engine.vocabulary import Vocabulary
 from runtime.memory.cache import DraftCache
@@ -60,7 +61,8 @@ class Judged:
 
 @dataclass
 class Decoder:
-    """Target, drafter and their memory. `context_pipeline`: context K/V of all rows before sampling, not after."""
+    """Target, drafter and their memory. `context_pipeline`: context K/V of all rows before sampling, not after.
+    `keep_prompts`: a prompt that comes again is copied back instead of computed."""
 
     target: Target
     drafter: Drafter | None
@@ -71,10 +73,13 @@ class Decoder:
     prefill_chunk: int
     graphs: Graphs
     context_pipeline: bool = True
+    keep_prompts: bool = False
     landing: Landing = field(init=False)
+    prompts: PromptStates = field(init=False)
 
     def __post_init__(self) -> None:
         self.landing = Landing(self.device)
+        self.prompts = PromptStates(self.memory, self.draft_cache, self.keep_prompts)
 
     @property
     def device(self) -> torch.device:
@@ -84,6 +89,22 @@ class Decoder:
     def prefill(self, generation: Generation, state: RequestState) -> Prefill:
         """Compute the prompt in chunks, inject its context, and draw the first token."""
         began = time.perf_counter_ns()
+        key = (tuple(generation.tokens), generation.drafts, frozenset(self.operators.routes.enabled.items()))
+        logits = self.prompts.restore(key, state)
+        restored = logits is not None
+        if logits is None:
+            logits = self._computed(generation, state)
+            self.prompts.keep(key, state, len(generation.tokens), logits)
+        outcome, _ = self._read(self.accept(generation, logits, None), lambda judged: None)
+        said = self.logprobs(generation, logits, None, outcome.tokens)
+        num_tokens = len(generation.tokens)
+        emitted = generation.emit(outcome.tokens)
+        ended = time.perf_counter_ns()
+        cached = num_tokens if restored else 0
+        return Prefill(emitted, num_tokens, ended - began, ended, cached_tokens=cached, logprobs=said)
+
+    def _computed(self, generation: Generation, state: RequestState) -> Tensor:
+        """Logits [1, V] of the prompt's last row, its chunks computed one after the other."""
         if self.draft_cache is not None:
             self.draft_cache.reset()
         ids = torch.tensor(generation.tokens, device=self.device)
@@ -94,12 +115,7 @@ class Decoder:
             if generation.drafts:
                 self.inject(self.context(output.aux, _positions(ids, start, len(chunk))), start, len(chunk))
         state.select(1)
-        logits = self.target.head(output.hidden[-1:])
-        outcome, _ = self._read(self.accept(generation, logits, None), lambda judged: None)
-        said = self.logprobs(generation, logits, None, outcome.tokens)
-        emitted = generation.emit(outcome.tokens)
-        ended = time.perf_counter_ns()
-        return Prefill(emitted, len(ids), ended - began, ended, logprobs=said)
+        return self.target.head(output.hidden[-1:])
 
     @torch.inference_mode()
     def round(self, generation: Generation, state: RequestState, rows: int) -> RoundRecord:

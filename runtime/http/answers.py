@@ -60,11 +60,16 @@ class Progress:
             "prompt_tokens": self.num_prompt_tokens,
             "completion_tokens": num_tokens,
             "total_tokens": self.num_prompt_tokens + num_tokens,
-            "prompt_tokens_details": {"cached_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
+
+    @property
+    def cached_tokens(self) -> int:
+        return self.steps[0].cached_tokens if self.steps else 0
 
     def metrics(self) -> dict[str, Any]:
         return {
+            "prompt_state": "restored" if self.cached_tokens else "computed",
             "queue_ns": self.queue_ns,
             "prefill_ns": self.prefill_ns,
             "decode_ns": self.decode_ns,

@@ -64,9 +64,25 @@ class PagedCache:
         """Where rows of K and V of a layer go, at physical `slots` [T]."""
         return Store(self.k[layer], self.v[layer], slots)
 
+    def saved(self, length: int) -> list[Tensor]:
+        """The bytes of the pages that hold the first `length` tokens, on the host: K and V of each layer in turn."""
+        pages = self._pages_of(length)
+        return [_bytes(pool)[pages].cpu() for pool in self._pools()]
+
+    def restore(self, length: int, saved: Sequence[Tensor]) -> None:
+        pages = self._pages_of(length)
+        for pool, held in zip(self._pools(), saved, strict=True):
+            _bytes(pool)[pages] = held.to(pool.device)
+
+    def _pages_of(self, length: int) -> Tensor:
+        return self.page_table[: -(-length // self.page_size)].long()
+
+    def _pools(self) -> list[Tensor]:
+        return [pool for layer in self.k for pool in (self.k[layer], self.v[layer])]
+
     def read(self, layer: int, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The first `length` tokens as K, V [length, Hkv, D] in `dtype`."""
-        pages = self.page_table[: -(-length // self.page_size)].long()
+        pages = self._pages_of(length)
         k, v = (_pages(x[layer], pages).flatten(0, 1)[:length].to(dtype) for x in (self.k, self.v))
         return k, v
 
@@ -125,6 +141,16 @@ class DraftCache:
         """As `visible`, but all slots, so that shapes never change: slots not yet filled have negative positions."""
         return self._layers({ring: ring for ring in self.rings})
 
+    def saved(self) -> list[Tensor]:
+        """What the rings hold, on the host: K and V of each layer in turn."""
+        return [slots[: min(self.length, len(slots))].to("cpu", copy=True) for slots in (*self.k, *self.v)]
+
+    def restore(self, length: int, saved: Sequence[Tensor]) -> None:
+        self.reset()
+        for slots, held in zip((*self.k, *self.v), saved, strict=True):
+            slots[: len(held)] = held.to(slots.device)
+        self._end(length)
+
     def reset(self) -> None:
         """Forget a request. Slots are cleared, because `whole` shows those not yet filled: zero times NaN is NaN."""
         for slots in (*self.k, *self.v):
@@ -160,6 +186,10 @@ def target_cache_bytes(config: TargetConfig, capacity: int, page_size: int, dtyp
 def draft_cache_bytes(config: DraftConfig, capacity: int, dtype: torch.dtype) -> int:
     token = 2 * config.num_key_value_heads * config.head_dim * dtype.itemsize
     return sum(draft_ring(config, i, capacity) for i in range(config.num_hidden_layers)) * token
+
+
+def _bytes(pool: Tensor) -> Tensor:
+    return pool.view(torch.uint8)
 
 
 def _pages(pool: Tensor, pages: Tensor) -> Tensor:

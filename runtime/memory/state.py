@@ -85,6 +85,21 @@ class StatePool:
         if source.selector:
             target.select(source.selector)
 
+    def saved(self, state: RequestState) -> list[Tensor]:
+        """The state after a prompt, on the host: of each layer the recurrent state and the convolution window."""
+        slot, line = state.slots[0], state.line
+        return [
+            part.to("cpu", copy=True) for i in self.recurrent for part in (self.recurrent[i][slot], self.conv[i][line])
+        ]
+
+    def restore(self, state: RequestState, saved: list[Tensor]) -> None:
+        """`state` begins where the one that was saved did."""
+        held = iter(saved)
+        for layer in self.recurrent:
+            self.recurrent[layer][state.slots[0]] = next(held).to(self.device)
+            self.conv[layer][state.line] = next(held).to(self.device)
+        state.select(1)
+
 
 def state_bytes(config: TargetConfig, rows: int, num_lines: int, dtype: torch.dtype) -> int:
     """Device bytes of a StatePool of that shape."""

@@ -101,7 +101,7 @@ class Step:
     """One emission of the engine: `kind` is prefill, spec or q1. Durations are nanoseconds; `ended_ns` is a stamp.
 
     `logprobs`, if asked for, has an entry per token. `profile` (`metrics.profile`) comes with the last step of a
-    profiled request.
+    profiled request. `cached_tokens` of a prefill: tokens of a prompt whose state was copied back.
     """
 
     kind: str
@@ -118,6 +118,7 @@ class Step:
     finish_reason: str | None = None
     logprobs: tuple[TokenLogprobs, ...] = ()
     profile: dict[str, Any] | None = None
+    cached_tokens: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -71,6 +71,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--rendezvous")
     parser.add_argument("--audit-ranks", action="store_true")
     parser.add_argument("--keep-nvfp4", action="store_true")
+    parser.add_argument("--prompt-state", required=True)
     return parser.parse_args()
 
 
@@ -96,6 +97,7 @@ def _load(options: argparse.Namespace, channel: Channel) -> Worker:
             dtype=options.dtype,
             kv_cache_dtype=options.kv_cache_dtype,
             keep_nvfp4=options.keep_nvfp4,
+            prompt_state=options.prompt_state,
             rank=options.rank,
             world_size=options.world_size,
             rendezvous=options.rendezvous,
@@ -271,8 +273,9 @@ def as_step(event: Any, finish_reason: str | None) -> Step:
     """A step of an engine's `Prefill` or `RoundRecord`."""
     said = {"logprobs": event.logprobs, "finish_reason": finish_reason}
     if not hasattr(event, "rows"):
-        return Step("prefill", tuple(event.token_ids), total_ns=event.prefill_ns, ended_ns=event.ended_ns, **said)
-    names = {field.name for field in fields(Step)} - {*said, "profile"}
+        times = {"total_ns": event.prefill_ns, "ended_ns": event.ended_ns}
+        return Step("prefill", tuple(event.token_ids), cached_tokens=event.cached_tokens, **times, **said)
+    names = {field.name for field in fields(Step)} - {*said, "profile", "cached_tokens"}
     return Step(**{name: getattr(event, name) for name in names}, **said)
 
 

@@ -25,6 +25,7 @@ class Dflash2Server(OpenAIServer):
     tells = frozenset({"libraries"})
     strict = True
     request_fields: ClassVar[Mapping[str, Any]] = {"return_token_ids": True, "return_round_details": True}
+    restores_prompts = True
     profile_fields: ClassVar[Mapping[str, Any] | None] = {"profile": True}
 
     def __init__(self) -> None:
@@ -40,7 +41,8 @@ class Dflash2Server(OpenAIServer):
                 )
         command = (sys.executable, "-m", "runtime.server", "--model", model_path(plan.model), "--port", str(port))
         traces = ("--trace-dir", str(workdir)) if plan.traces else ()
-        return Launch((*command, *traces, *plan.args, *first.args), {**dict(plan.env), **dict(first.env)})
+        prompts = ("--prompt-state", plan.prompt_state) if plan.prompt_state else ()
+        return Launch((*command, *traces, *prompts, *plan.args, *first.args), {**dict(plan.env), **dict(first.env)})
 
     def select(self, base_url: str, arm: Arm) -> None:
         wanted: dict[str, Any] = {"name": arm.name, "schedules": dict(arm.schedules)}

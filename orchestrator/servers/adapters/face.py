@@ -39,6 +39,7 @@ class Adapter(Protocol):
     name: str
     switches: bool  # whether one server can serve both arms of an A/B
     tells: frozenset[str]  # parts of its identity that the server alone knows
+    restores_prompts: bool  # whether it knows `server.prompt_state`
     profile_fields: ClassVar[
         Mapping[str, Any] | None
     ]  # what asks for a request's profile; None where a server has none

@@ -26,6 +26,7 @@ class OpenAIServer:
     tells: frozenset[str] = frozenset()
     strict = False  # whether a refused /tokenize is a fault rather than another dialect
     request_fields: ClassVar[Mapping[str, Any]] = {"return_token_ids": True}
+    restores_prompts = False
     profile_fields: ClassVar[Mapping[str, Any] | None] = None
 
     def select(self, base_url: str, arm: Arm) -> None:

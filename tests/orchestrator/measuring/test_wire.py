@@ -638,6 +638,25 @@ def test_a_profile_is_whole_or_malformed(wire: Any, told: Any, names: str) -> No
     assert_fails(with_profile(wire, told).request, Reason.MALFORMED_STREAM, names)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "said", "reason"),
+    [
+        (True, "restored", Reason.PROMPT_RESTORED),
+        (True, "computed", Reason.CACHE_HIT),  # a prefix cache beside it
+        (True, None, Reason.CACHE_HIT),
+        (False, "restored", Reason.CACHE_HIT),  # nobody asked
+    ],
+)
+def test_a_restored_prompt_counts_where_the_plan_wanted_it(wire: Any, wanted: bool, said: Any, reason: Reason) -> None:
+    usage = wire.usage(6, cached=4, **metrics(engine_round(2), engine_round(3)))
+    usage["metrics"] |= {"prompt_state": said} if said else {}
+    played = wire.play(*wire.stream(*three(wire)[:-1], usage))
+    request = observe(played.exchange, played.reply, replace(wire.context({}), may_restore=wanted))
+    assert (request.reasons, request.admissible) == ((reason,), reason is Reason.PROMPT_RESTORED)
+    assert (quantities.ttft_ms(request) is None) == (reason is Reason.PROMPT_RESTORED)
+    assert request.cached_tokens == 4
+
+
 def test_metrics_of_another_server_are_not_ours(wire: Any) -> None:
     usage = wire.usage(6, metrics={"time_to_first_token_ms": 5.0, "generation_time_ms": 9.0})
     request = wire.play(*wire.stream(*three(wire)[:-1], usage)).request

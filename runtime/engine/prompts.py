@@ -1,0 +1,63 @@
+"""States after prompts, kept to be copied back bit for bit before the next request with the same prompt and schedules.
+
+Off unless the server was told (`--prompt-state snapshot`): nothing of a request is ever reused by itself. What a
+prefill leaves is a function of the prompt and of what computed it, so these two are the key. Copies lie in the host's
+memory, the least recently used is dropped. Knows memory and no model.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from runtime.memory.cache import DraftCache
+from runtime.memory.state import RequestState
+from runtime.models.steps import Memory
+
+MOST = 8  # two arms on four prompts; a long prompt of a large model takes gigabytes
+COMPUTED, SNAPSHOT = "computed", "snapshot"
+PROMPT_STATES = (COMPUTED, SNAPSHOT)
+
+
+@dataclass(frozen=True)
+class PromptState:
+    """All that a first token and the rounds behind it read: pages, states, draft window, the last row's logits."""
+
+    length: int
+    pages: list[Tensor]
+    states: list[Tensor]
+    window_length: int  # 0 for a request that drafts nothing
+    window: list[Tensor]
+    logits: Tensor
+
+
+class PromptStates:
+    """At most MOST of them, by key; none where `enabled` is false."""
+
+    def __init__(self, memory: Memory, draft_cache: DraftCache | None, enabled: bool) -> None:
+        self._memory, self._draft_cache, self._enabled = memory, draft_cache, enabled
+        self._kept: OrderedDict[Hashable, PromptState] = OrderedDict()
+
+    def restore(self, key: Hashable, state: RequestState) -> Tensor | None:
+        """The logits [1, V] of the prompt's last row, with memory as it was behind them; None where it is not kept."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        self._kept.move_to_end(key)
+        self._memory.cache.restore(kept.length, kept.pages)
+        self._memory.pool.restore(state, kept.states)
+        if self._draft_cache is not None:
+            self._draft_cache.restore(kept.window_length, kept.window)
+        return kept.logits
+
+    def keep(self, key: Hashable, state: RequestState, length: int, logits: Tensor) -> None:
+        if not self._enabled:
+            return
+        pages, states = self._memory.cache.saved(length), self._memory.pool.saved(state)
+        window = (0, []) if self._draft_cache is None else (self._draft_cache.length, self._draft_cache.saved())
+        self._kept[key] = PromptState(length, pages, states, *window, logits.clone())
+        while len(self._kept) > MOST:
+            self._kept.popitem(last=False)
