@@ -4,6 +4,9 @@ Two levels: pairs in startups. A startup says its pairs' median, so the variance
 for another number of pairs the part that pairs explain is exchanged. The half width of a future campaign is random
 twice, by its own spread and by the pilot's: the ratio of both variances is F-distributed, and its 80 % quantile gives
 the half width that is met with 80 % assurance.
+
+How soon a campaign ends that stops when it is decided is drawn: many campaigns of that spread and effect, judged by the
+code that judges real ones.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from campaigns.judging.decision import t_quantile
+from campaigns.judging import decision
+from campaigns.judging.decision import Bars, Figures, t_quantile
+from campaigns.judging.looks import Looks, nominal
 
 ASSURANCE = 0.8
 MAX_PAIRS = 30
@@ -52,6 +57,54 @@ class Proposal:
     expected: float  # half width, as a logarithm
     assured: float  # half width that is met with 80 % assurance
     hours: float
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Of campaigns that stop when they are decided."""
+
+    expected: float  # startups
+    share_told: float  # of campaigns that tell faster or slower by their end
+
+
+def ending(effect: float, sd: float, looks: Looks, margin: float, n: int = 4000, seed: int = 0) -> Ending:
+    """`effect` and the `sd` of startups' effects as logarithms; order and earlier startups of the host left out."""
+    startups = effect + sd * np.random.default_rng(seed).standard_normal((n, looks.last))
+    lengths, told, running = np.full(n, looks.last), np.zeros(n, bool), np.arange(n)
+    for length in range(looks.first, looks.last + 1):
+        words = _words(startups[running, :length], looks, margin)
+        differ = np.isin(words, (decision.FASTER, decision.SLOWER))
+        done = differ | (words == decision.EQUIVALENT)
+        told[running[differ]] = True
+        lengths[running[done]] = length
+        running = running[~done]
+    return Ending(float(lengths.mean()), float(told.mean()))
+
+
+def _words(startups: decision.Floats, looks: Looks, margin: float) -> decision.Words:
+    """(campaigns, startups) to a word each; the floor is the campaign's own half width."""
+    count = startups.shape[1]
+    alpha, equivalence = (nominal(looks, count, rate) for rate in (Bars.alpha, Bars.equivalence))
+    se = startups.std(1, ddof=1) / math.sqrt(count)
+    none = np.full(len(se), np.nan)
+    figures = Figures(
+        freedom=count - 1,
+        effect=np.median(startups, 1),
+        mean=startups.mean(1),
+        se=se,
+        floor=t_quantile(1 - alpha / 2, count - 1) * se,
+        contrast=none,
+        contrast_se=none,
+        contrast_signs=np.zeros(len(se), bool),
+    )
+    return decision.words(figures, alpha, Bars(equivalence=float(equivalence), margin=margin))
+
+
+def assured_sd(sd: float, startups: int, assurance: float = ASSURANCE) -> float:
+    """What the true sd stays below with this assurance, where `startups` showed `sd`."""
+    from scipy.special import chdtri  # a third of a second that most commands need not pay
+
+    return sd * math.sqrt((startups - 1) / float(chdtri(startups - 1, assurance)))
 
 
 def median_share(pairs: float) -> float:

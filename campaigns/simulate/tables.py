@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from campaigns.judging import decision
+from campaigns.judging.looks import Looks
 from campaigns.plan import Order
-from campaigns.simulate.judged import told
+from campaigns.simulate.judged import ended, judged, seen, told
 from campaigns.simulate.promises import coverage, drift_bias, plan_met, predicted_power
 from campaigns.simulate.worlds import AR1, NORMAL, ONE_IN_FIVE, TWO_VALUED, Model
 
@@ -29,6 +32,10 @@ def _band_rows(n: int, seed: int) -> Iterator[tuple[str, ...]]:
             model = Model(startups, 6, between=0.005, within=0.003, shape=shape)
             shares = [told(model, n, seed, past=past).differ for past in (0, 10, 20)]
             found.append((shape, str(startups), *(_share(share) for share in shares)))
+        for looks in (Looks(3, 16), Looks(5, 16)):
+            model = Model(looks.last, 6, between=0.005, within=0.003, shape=shape)
+            shares = [ended(model, looks, n, seed, past=past).told.differ for past in (0, 10, 20)]
+            found.append((shape, _looked(looks), *(_share(share) for share in shares)))
     yield from sorted(found, key=lambda row: float(row[2]), reverse=True)
 
 
@@ -38,6 +45,38 @@ def _aa_rows(n: int, seed: int) -> Iterator[tuple[str, ...]]:
             found = [told(Model(startups, fixtures=f, noise=noise), 5 * n, seed + f) for f in _FIXTURES]
             cells = [f"{_share(each.differ)} ({_share(each.exit_2)})" for each in found]
             yield noise, str(startups), *cells
+        for looks in (Looks(3, 5), Looks(3, 16), Looks(5, 16)):
+            ends = [ended(Model(looks.last, fixtures=f, noise=noise), looks, 5 * n, seed + f) for f in _FIXTURES]
+            yield noise, _looked(looks), *(f"{_share(e.told.differ)} ({_share(e.told.exit_2)})" for e in ends)
+
+
+def _looked(looks: Looks) -> str:
+    return f"looks {looks.first} … {looks.last}"
+
+
+def _look_rows(n: int, seed: int) -> Iterator[tuple[str, ...]]:
+    for truth in (0.0, 0.003, 0.005, 0.01, 0.02, 0.05):
+        found = ended(Model(16, truth=truth), Looks(3, 16), n, seed)
+        slower = found.effects[found.told.campaign == decision.SLOWER]
+        yield (
+            f"{100 * truth:+g} %",
+            f"{found.startups.mean():.1f}",
+            f"{np.quantile(found.startups, 0.8):.0f}",
+            _share(found.told.differ),
+            _share(found.told.share(decision.EQUIVALENT)),
+            f"{100 * slower.mean():+.2f} %" if len(slower) else "–",
+        )
+
+
+def _careless_rows(n: int, seed: int) -> Iterator[tuple[str, ...]]:
+    """Who tests at 5 % after every startup and stops at the first word that pleases."""
+    model = Model(16, between=0.02)
+    deltas, fooled = model.draw(np.random.default_rng(seed), n), np.zeros(n, bool)
+    for startups in range(3, model.startups + 1):
+        words = judged(seen(deltas[:, :, :startups], model.control_first[:startups])).campaign
+        fooled |= np.isin(words, (decision.FASTER, decision.SLOWER))
+        if startups in _STARTUPS:
+            yield str(startups), _share(float(fooled.mean()))
 
 
 def _power_rows(n: int, seed: int) -> Iterator[tuple[str, ...]]:
@@ -74,14 +113,16 @@ _WORDS = {decision.SLOWER: "slower", decision.FASTER: "faster", decision.ORDER_S
 
 
 def _floor_rows(n: int, seed: int) -> Iterator[tuple[str, ...]]:
+    """First where an A/A campaign costs more power, in points, than it saves false alarms."""
+    rows: list[tuple[float, tuple[str, ...]]] = []
     for truth in (0.005, 0.01):
         for startups in (3, 5, 8, 16, 30):
             aa = Model(startups, between=0.005)
-            cells = []
-            for past in (0, 10):
-                false, found = told(aa, n, seed, past=past), told(replace(aa, truth=truth), n, seed, past=past)
-                cells += [_share(false.differ), _share(found.slower)]
-            yield f"{100 * truth:+g} %", str(startups), *cells
+            false = [told(aa, n, seed, past=past).differ for past in (0, 10)]
+            power = [told(replace(aa, truth=truth), n, seed, past=past).slower for past in (0, 10)]
+            cost = power[0] - power[1] - (false[0] - false[1])
+            rows.append((cost, (f"{100 * truth:+g} %", str(startups), *map(_share, (*power, *false)))))
+    yield from (row for _, row in sorted(rows, reverse=True))
 
 
 def _plan_rows(n: int, seed: int) -> Iterator[tuple[str, ...]]:
@@ -124,12 +165,16 @@ _TABLES: tuple[tuple[str, tuple[str, ...], Rows], ...] = (
      ("band", "S", "no earlier startups", "10 A/A startups", "20 A/A startups"), _band_rows),
     ("A/A campaigns told to differ, in brackets with exit code 2 (%, of five times as many)",
      ("pair noise", "S", *_BY_F), _aa_rows),
+    ("Stopping when decided, looks 3 … 16",
+     ("truth", "startups", "80 % end by", "told to differ %", "equivalent %", "effect where slower"), _look_rows),
+    ("Looking without a rule from the third startup on, truth zero: ever told to differ (%)",
+     ("last S", "fooled"), _careless_rows),
     ("All fixtures faster by the same, told faster (%)", ("truth", "S", *_BY_F), _power_rows),
     ("One fixture +5 %, the others -1 %: exit code 2, in brackets told faster (%)",
      ("S", *_BY_F[1:]), _one_slower_rows),
     ("Order effects (%)", ("truth", "told", "S", *(f"order {o} %" for o in (0, 0.5, 1, 2, 4))), _order_rows),
-    ("Ten A/A startups, between 0.5 % (%)",
-     ("truth", "S", "false, none", "found, none", "false, ten", "found, ten"), _floor_rows),
+    ("Worst first: ten A/A startups, between 0.5 % (%)",
+     ("truth", "S", "found, none", "found, ten", "false, none", "false, ten"), _floor_rows),
     ("Plans from a pilot: half width met (%)", ("startups of the pilot", "wanted", "planned S", "met"), _plan_rows),
     ("Coverage of nominal 95 % intervals, truth zero (%)",
      ("startup effects", "between, within", "S", "t", "bootstrap", "pooled pairs"), _coverage_rows),

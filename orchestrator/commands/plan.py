@@ -19,6 +19,8 @@ def add_plan_parser(subparsers: Any) -> None:
     parser.add_argument("--from", dest="source", metavar="ID", help="propose startups and pairs from this campaign")
     half = f"wanted half width of the effect's interval, with --from (default: {_HALF_WIDTH})"
     parser.add_argument("--half-width", type=positive(float), metavar="PERCENT", help=half)
+    effect = "with --from: how many startups a campaign takes that stops when it is decided, if this is its effect"
+    parser.add_argument("--effect", type=positive(float), metavar="PERCENT", help=effect)
     config_option(parser)
     store_option(parser)
     parser.set_defaults(run=run_plan)
@@ -30,6 +32,8 @@ def run_plan(options: argparse.Namespace) -> int:
             raise UsageError(
                 f"--half-width {options.half_width:g} says how precise a campaign with --from ID should be: name one"
             )
+        if options.effect is not None:
+            raise UsageError(f"--effect {options.effect:g} is of a campaign like one with --from ID: name one")
         from orchestrator.launch import composed
         from orchestrator.preparation.outlook import outlook
         from orchestrator.settings.folders import with_folders
@@ -44,7 +48,7 @@ def run_plan(options: argparse.Namespace) -> int:
 
 
 def _propose(options: argparse.Namespace) -> int:
-    from results.history.forecast import forecast
+    from results.history.forecast import expectation, forecast
     from results.reading.profiles import refuse_profiled
     from results.store.reader import Reader
 
@@ -52,5 +56,8 @@ def _propose(options: argparse.Namespace) -> int:
         wanted = math.log1p((options.half_width or _HALF_WIDTH) / 100)
         source = reader.resolve(options.source)
         refuse_profiled(reader, source, "a proposal rests on")
-        print(forecast(reader, source, wanted), end="")
+        if options.effect is None or options.half_width is not None:
+            print(forecast(reader, source, wanted), end="")
+        if options.effect is not None:
+            print(expectation(reader, source, math.log1p(options.effect / 100)), end="")
     return int(Exit.COMPLETE)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from campaigns.plan import blocks, life_warmups, pair_keys, several_changes
+from campaigns.plan import CampaignPlan, Stop, blocks, life_warmups, pair_keys, several_changes
 from campaigns.provenance import canonical_json
 from orchestrator.preparation.prepare import Prepared
 from results.history.pace import GUESS, Pace, pace
@@ -26,13 +26,19 @@ def outlook(prepared: Prepared) -> str:
     return (
         f"{plan.name}: {plan.candidate.name} against {plan.control.name}\n"
         f"{''.join(_arms(prepared))}"
-        f"  startups   {plan.startups}\n"
+        f"  startups   {_startups(plan)}\n"
         f"  fixtures   {len(plan.fixtures)}, {len(every)} blocks\n"
         f"  pairs      {num_pairs}\n"
         f"  requests   {2 * num_pairs} measured, {num_warmups} warm-ups\n"
         f"  time       about {total_s * in_turn / 60:.1f} min{_side_by_side(at_once, total_s)}: "
         f"{speed.request_s:.2f} s a request, {speed.startup_s + plan.calibrate_s:.0f} s a startup ({speed.source})\n"
     )
+
+
+def _startups(plan: CampaignPlan) -> str:
+    if plan.stop is Stop.PLANNED:
+        return str(plan.startups)
+    return f"{plan.min_startups} to {plan.startups}, as few as decide it; what follows is for {plan.startups}"
 
 
 def _side_by_side(at_once: int, total_s: float) -> str:

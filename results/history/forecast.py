@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import math
+
+import numpy as np
+
 from campaigns.errors import NothingAdmissible, UsageError
-from campaigns.judging.planning import ASSURANCE, MAX_STARTUPS, Proposal, Variances, propose, variances
-from campaigns.judging.statistics import by_startup, percent
+from campaigns.judging.looks import Looks
+from campaigns.judging.past import NO_PAST
+from campaigns.judging.planning import (
+    ASSURANCE,
+    MAX_STARTUPS,
+    Proposal,
+    Variances,
+    assured_sd,
+    ending,
+    propose,
+    variances,
+)
+from campaigns.judging.statistics import by_startup, percent, startup_medians
 from results.reading import frames
+from results.reading.effects import mean_startups
 from results.reading.groups import group_effects
+from results.reading.looks import looks_of, setting_of
 from results.reports.layout import table
 from results.store.reader import Reader
 
@@ -36,6 +54,27 @@ def forecast(reader: Reader, campaign_id: str, wanted: float) -> str:
         "hours",
     )
     return table(header, rows) + _conclusion(proposals, startup_s, pair_s, wanted)
+
+
+def expectation(reader: Reader, campaign_id: str, effect: float) -> str:
+    """How many startups a campaign takes that stops when it is decided, if its effect (a logarithm) is this one."""
+    medians = [startup_medians(by_startup(pairs)) for pairs in group_effects(reader, campaign_id).values() if pairs]
+    startups = list(mean_startups(medians).values()) if medians else []
+    if len(startups) < 2:
+        raise NothingAdmissible(f"campaign {campaign_id} has no two startups of all its fixtures: measure more first")
+    plan = json.loads(reader.campaign(campaign_id).plan_json)
+    looks = looks_of(plan) or Looks(3, 16)
+    margin = math.log1p(setting_of(plan, NO_PAST, "").margin)
+    sd = float(np.std(startups, ddof=1))
+    wide = assured_sd(sd, len(startups))
+    found, assured = (ending(effect, spread, looks, margin) for spread in (sd, wide))
+    return (
+        f"campaign.stop=decided campaign.min_startups={looks.first} campaign.startups={looks.last}, an effect of "
+        f"{percent(effect):.2f} %, startups that spread by {percent(sd):.2f} %:\n"
+        f"  {found.expected:.1f} startups expected, {looks.last} at worst; told in {100 * found.share_told:.0f} %\n"
+        f"  {assured.expected:.1f} expected, told in {100 * assured.share_told:.0f} % where they spread by "
+        f"{percent(wide):.2f} %, which {len(startups)} startups leave possible ({100 * ASSURANCE:.0f} % assurance)\n"
+    )
 
 
 def costs(reader: Reader, campaign_id: str) -> tuple[float, float]:

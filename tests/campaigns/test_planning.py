@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from campaigns.judging.looks import Looks
 from campaigns.judging.planning import (
     MAX_PAIRS,
     Variances,
     assured_half_width,
+    assured_sd,
+    ending,
     half_width,
     median_share,
     needed_startups,
@@ -15,6 +18,7 @@ from campaigns.judging.planning import (
     variances,
 )
 from campaigns.judging.statistics import by_startup
+from campaigns.simulate.judged import ended
 from campaigns.simulate.promises import plan_met
 from campaigns.simulate.worlds import Model
 
@@ -74,3 +78,17 @@ def test_the_cheapest_plan_is_proposed():
 def test_four_of_five_planned_campaigns_meet_their_half_width(startups):
     met, _ = plan_met(Model(startups), 0.005, 250, 6)
     assert met >= 0.8 - 0.05  # two standard errors
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.005, 0.01])
+def test_the_expected_number_of_startups_is_that_of_campaigns_that_were_drawn(truth):
+    model, looks = Model(12, truth=truth), Looks(3, 12)
+    sd = float(np.median(Model(12).draw(np.random.default_rng(0), 2000), -1).std())
+    promised, drawn = ending(truth, sd, looks, 0.005), ended(model, looks, 1000, 3)
+    assert promised.expected == pytest.approx(drawn.startups.mean(), abs=0.35)
+    assert promised.share_told == pytest.approx(drawn.told.differ, abs=0.05)
+
+
+def test_four_of_five_hosts_spread_by_less_than_is_assured():
+    shown = np.random.default_rng(1).standard_normal((4000, 5)).std(1, ddof=1)
+    assert np.mean([assured_sd(sd, 5) >= 1 for sd in shown]) == pytest.approx(0.8, abs=0.02)

@@ -412,6 +412,8 @@ def test_a_large_difference_ends_at_the_first_look(
     looks, judgement, reason = looked(place)
     assert looks == [(3, word)] and reason == f"{word} after 3 of at most 6 startups"
     assert judgement.verdict == word and judgement.interval.method.endswith("look 1 of at most 4")
+    assert place.campaign("plan", "--from", "last", "--effect", "5") == Exit.COMPLETE
+    assert "3.0 startups expected, 6 at worst; told in 100 %" in capsys.readouterr().out
     assert place.campaign("resume", "last") == code  # nothing is missing of what is decided
     assert place.standing() == (CampaignStatus.COMPLETE, 12, 1) and looked(place)[0] == looks
 

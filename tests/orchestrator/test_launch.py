@@ -26,6 +26,7 @@ from orchestrator.cli import main
         (["run", "campaign.control=fast"], "must be a group of keys: name, schedules, env, args"),
         (["run", "campaign.candidate=selection-keys"], "did you mean arm@campaign.candidate=selection-keys?"),
         (["run", "server=command", "server.command=/bin/ls"], "server.command=/bin/ls: must be a list of words"),
+        (["plan", "--effect", "2"], "--effect 2 is of a campaign like one with --from ID"),
         (["plan", "--half-width", "2"], "--half-width 2 says how precise a campaign with --from ID should be"),
         (["probe", "list"], "ACTION list: there are import"),
         (["run", "campaign.candidate.schedule.x=1"], "did you mean campaign.candidate.schedules?"),

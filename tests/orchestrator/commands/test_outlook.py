@@ -23,6 +23,8 @@ def test_the_smoke_campaign_is_counted(
     assert "startups   2" in text and "pairs      16" in text and "32 measured, 8 warm-ups" in text
     assert "a guess: no campaign over these weights is recorded" in text
     assert not list(tmp_path.iterdir())
+    text = planned(capsys, "campaign.stop=decided", "campaign.startups=16")
+    assert "startups   3 to 16, as few as decide it; what follows is for 16" in text and "pairs      128" in text
 
 
 def test_a_corpus_campaign_warms_each_arm_once_per_startup(capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,3 +116,20 @@ def _await(url: str) -> None:
         except OSError:
             time.sleep(0.1)
     raise AssertionError(f"{url} does not answer")
+
+
+DECIDED = ("campaign.stop=decided", "campaign.startups=6", "campaign.required_exactness=3", "startup=co_resident")
+
+
+def test_a_planted_difference_ends_a_campaign_early(run: Run) -> None:
+    code, report = run("server=command", command(), "campaign.candidate.args=['--round-ms','9']", *DECIDED)
+    assert (code, report["verdict"], report["status"]) == (2, "slower", "complete")
+    assert report["n_startups"] < 6 and report["looks"][-1]["decided"]
+    assert report["status_reason"] == f"slower after {report['n_startups']} of at most 6 startups"
+
+
+def test_equal_arms_end_as_equivalent_or_at_the_last_startup(run: Run) -> None:
+    code, report = run("server=command", command(), "campaign.mode=aa", *DECIDED, "campaign.margin_percent=5")
+    assert code == 0
+    assert report["verdict"] == "equivalent" or report["n_startups"] == 6
+    assert [look["n_seen"] for look in report["looks"]] == list(range(3, report["n_startups"] + 1))
