@@ -131,6 +131,7 @@ def _warnings(summary: Summary) -> Iterator[str]:
         yield from _looked_at_will(summary)
     if summary.profiled and not summary.profiles:
         yield "no profile was recorded: the answers had too few rounds, or the server gave none"
+    yield from _synthetic(summary)
     if is_aa(summary):
         yield "an A/A campaign: both arms are equal, what is measured is noise"
     elif summary.started_alike:
@@ -158,6 +159,16 @@ def _looked_at_will(summary: Summary) -> Iterator[str]:
             f"ended by hand after {summary.judgement.n_startups} of {summary.plan['startups']} startups{told}: no rule "
             "covers such looks, and one who stops at a verdict that pleases errs in far more than 5 % "
             "(campaign.stop=decided may look after every startup)"
+        )
+
+
+def _synthetic(summary: Summary) -> Iterator[str]:
+    """Of declared weights whose drafter was built to be right: nothing about a real model's acceptance follows."""
+    made = [life.startup.identity.get("made_weights") or {} for life in summary.lives]
+    for accepted in sorted({weights["accepted"] for weights in made if weights.get("accepted")}):
+        yield (
+            f"synthetic acceptance: these random weights were built so that about {accepted} drafts a round are right; "
+            "rounds, verification and times are real, acceptance and tokens per second are nobody's model's"
         )
 
 

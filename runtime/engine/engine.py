@@ -8,7 +8,7 @@ Knows no HTTP, no text and no queue. Closing the iterator early gives the reques
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -110,7 +110,7 @@ class Engine:
                 read_draft(draft_dir, draft_config, device, dtype, options.keep_nvfp4) if draft_config else None
             )
         else:
-            whole = declared.target(whole_config, device, dtype, options.keep_nvfp4)
+            whole = declared.target(whole_config, draft_config, device, dtype, options.keep_nvfp4)
             draft_weights = declared.draft(draft_config, device, dtype, options.keep_nvfp4) if draft_config else None
         target_weights = whole
         if options.world_size > 1:
@@ -119,7 +119,7 @@ class Engine:
         engine = cls.assemble(shape, target_weights, draft_weights, eos)
         if declared is not None:
             made = [weights for weights in (whole, draft_weights) if weights is not None]
-            engine.made_weights = asdict(declared) | {"sha256": fingerprint(*made)}
+            engine.made_weights = declared.said() | {"sha256": fingerprint(*made)}
         return engine
 
     @classmethod

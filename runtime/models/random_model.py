@@ -5,7 +5,8 @@
 writes configurations, a tokenizer and `random_weights.json`, some hundred kilobytes. An engine that loads the folder
 makes the weights on its device from names, shapes and the seed: the same values at every start on the same kind of
 device, which `fingerprint` shows. Such a model predicts nothing and knows no end-of-sequence token; a drafter for it is
-never right but by chance. It shows what a shape costs.
+never right but by chance, unless `--accepted N` builds both so that it is (`runtime.models.agreement`). It shows what a
+shape costs.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from kernels.projection.nvfp4 import GROUP, Nvfp4Weight
 from runtime.config import DraftConfig, TargetConfig, read_json
 from runtime.errors import ModelError
 from runtime.identity import TOKENIZER_FILES
+from runtime.models.agreement import RATES, Cycle, agreeing_draft, agreeing_target
 from runtime.models.layers import Weight
 from runtime.models.quant import quantisable
 from runtime.models.weights import RandomWeights, draft_shapes, random_weights, target_shapes
@@ -42,10 +44,12 @@ STRIDE = 1 << 24
 @dataclass(frozen=True)
 class Declaration:
     """`format` is how linears come: `dense`; the target's in `nvfp4`, with one global scale per input width; or those
-    of target and drafter, `nvfp4-both`."""
+    of target and drafter, `nvfp4-both`. `accepted`: so many drafts a round are right by construction
+    (`runtime.models.agreement`); None leaves that to chance."""
 
     seed: int
     format: str
+    accepted: int | None = None
 
     @classmethod
     def of(cls, folder: Path) -> "Declaration | None":
@@ -54,27 +58,45 @@ class Declaration:
         if not path.is_file():
             return None
         raw = read_json(path)
-        seed, form = raw.get("seed"), raw.get("format")
-        if not isinstance(seed, int) or form not in FORMATS or len(raw) != 2:
-            raise ModelError(f"{path} must hold an integer seed and a format, {' or '.join(FORMATS)}; it holds {raw}")
-        return cls(seed, form)
+        seed, form, accepted = raw.get("seed"), raw.get("format"), raw.get("accepted")
+        known = raw.keys() <= {"seed", "format", "accepted"} and accepted in (None, *RATES)
+        if not isinstance(seed, int) or form not in FORMATS or not known:
+            raise ModelError(
+                f"{path} must hold an integer seed and a format, {' or '.join(FORMATS)}, and may hold accepted, "
+                f"{RATES[0]} to {RATES[-1]}; it holds {raw}"
+            )
+        return cls(seed, form, accepted)
 
-    def target(self, config: TargetConfig, device: torch.device, dtype: torch.dtype, keep: bool) -> "Made":
+    def said(self) -> dict[str, Any]:
+        """Without what it leaves to chance."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def target(
+        self, config: TargetConfig, draft: DraftConfig | None, device: torch.device, dtype: torch.dtype, keep: bool
+    ) -> "Made":
         """The target's weights; 4-bit linears stay in 4 bits with `keep`, else they come as their values."""
         dense = random_weights(target_shapes(config), self.seed, device, dtype)
-        return _made(dense, self.format != "dense", keep)
+        made = _made(dense, self.format != "dense", keep)
+        if self.accepted is None or draft is None:
+            return Made(made)
+        return Made(agreeing_target(made, dense, config, draft.mask_token_id, self.cycle(config)))
+
+    def cycle(self, config: TargetConfig | DraftConfig) -> Cycle:
+        assert self.accepted is not None
+        return Cycle(self.accepted, config.vocab_size, config.hidden_size)
 
     def draft(self, config: DraftConfig, device: torch.device, dtype: torch.dtype, keep: bool) -> "Made":
         """The drafter's, likewise."""
         dense = random_weights(draft_shapes(config), self.seed + 1, device, dtype)
-        return _made(dense, self.format == "nvfp4-both", keep)
+        made = _made(dense, self.format == "nvfp4-both", keep)
+        return Made(made if self.accepted is None else agreeing_draft(made, dense, config, self.cycle(config)))
 
 
-def _made(dense: RandomWeights, four_bits: bool, keep: bool) -> "Made":
+def _made(dense: RandomWeights, four_bits: bool, keep: bool) -> Mapping[str, Weight]:
     if not four_bits:
-        return Made(dense)
+        return dense
     codes = RandomNvfp4(dense)
-    return Made(codes if keep else Dequantised(codes, dense.dtype))
+    return codes if keep else Dequantised(codes, dense.dtype)
 
 
 class RandomNvfp4(Mapping[str, Weight]):
@@ -171,15 +193,16 @@ def checksum(tensor: Tensor) -> Tensor:
 
 def write(folder: Path, shape: Mapping[str, Any], declaration: Declaration, tokenizer: Path) -> None:
     """A folder that a server takes as a model. The configurations are checked before anything is written."""
-    TargetConfig.from_hf(shape["target"])
+    config = TargetConfig.from_hf(shape["target"])
     DraftConfig.from_hf(shape["drafter"])
     (folder / "drafter").mkdir(parents=True, exist_ok=True)
     text = {k: v for k, v in shape["target"].get("text_config", {}).items() if k != "eos_token_id"}
     target = {k: v for k, v in shape["target"].items() if k != "eos_token_id"} | ({"text_config": text} if text else {})
     _write(folder / "config.json", target)
     _write(folder / "drafter" / "config.json", shape["drafter"])
-    _write(folder / "generation_config.json", {"eos_token_id": []})
-    _write(folder / DECLARATION, asdict(declaration))
+    ends = [] if declaration.accepted is None else [declaration.cycle(config).end]
+    _write(folder / "generation_config.json", {"eos_token_id": ends})
+    _write(folder / DECLARATION, declaration.said())
     for name in TOKENIZER_FILES:
         if (tokenizer / name).is_file():
             shutil.copyfile(tokenizer / name, folder / name)
@@ -197,7 +220,8 @@ def main(words: list[str] | None = None) -> int:
             raise ModelError(f"--shape {options.shape} must hold two configurations, target and drafter")
         if not (options.tokenizer / "tokenizer.json").is_file():
             raise ModelError(f"--tokenizer {options.tokenizer} has no tokenizer.json; name a checkpoint's folder")
-        write(options.folder, shape, Declaration(options.seed, options.format), options.tokenizer)
+        declaration = Declaration(options.seed, options.format, options.accepted)
+        write(options.folder, shape, declaration, options.tokenizer)
     except ModelError as error:
         print(f"random_model: {error}", file=sys.stderr)
         return 1
@@ -215,6 +239,8 @@ def _parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--shape", type=Path, required=True, help='JSON of {"target": config, "drafter": config}')
     parser.add_argument("--format", choices=FORMATS, default="nvfp4", help="of linears: dense, the target's, or both's")
     parser.add_argument("--seed", type=int, default=1)
+    rate = "drafts of a round that are right by construction (synthetic); default: by chance"
+    parser.add_argument("--accepted", type=int, choices=RATES, help=rate)
     parser.add_argument("--tokenizer", type=Path, default=TOKENIZER, help="folder whose tokenizer files are copied")
     return parser.parse_args(words)
 

@@ -103,6 +103,7 @@ def _check_identity(answer: Object) -> None:
     made = fields.mapping(answer, "made_weights")
     if made is not None:
         fields.text(made, "sha256")
+        fields.whole(made, "accepted", fields.MOST_PER_ROUND)
 
 
 def _reads_back(answer: Any, wanted: Mapping[str, Any]) -> bool:

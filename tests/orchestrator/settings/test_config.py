@@ -10,9 +10,10 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from campaigns.errors import UsageError
-from campaigns.plan import Mode, Order, StartupMode, pair_keys
+from campaigns.fixtures import PUBLIC_CAPACITY, curve_fixtures
+from campaigns.plan import Fixture, Mode, Order, StartupMode, pair_keys
 from orchestrator.places import CONF
-from orchestrator.settings.config import Config, Prompts, build_plan, fixtures_of, register_schema
+from orchestrator.settings.config import Config, Prompts, build_plan, curve_of, fixtures_of, register_schema
 
 
 def config(*overrides: str) -> Config:
@@ -39,8 +40,29 @@ def test_the_default_is_the_embedded_smoke_campaign() -> None:
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "campaign").glob("*.yaml")))
 def test_every_preset_composes_into_a_plan(name: str) -> None:
     made = config(f"campaign={name}", "corpus=none")
-    p = build_plan(made, Prompts(fixtures_of(made)))
+    p = build_plan(made, Prompts((*fixtures_of(made), *curve(made))))
     assert p.name == name and p.control != p.candidate
+
+
+def curve(made: Config) -> tuple[Fixture, ...]:
+    """Of the public capacity, with a tokenizer of four characters a token."""
+    wanted = curve_of(made)
+    return curve_fixtures(wanted, PUBLIC_CAPACITY, lambda text: range(len(text) // 4)) if wanted.wanted else ()
+
+
+def test_the_published_curve_reaches_the_capacity_and_computes_each_prompt_once() -> None:
+    made = config("campaign=curve27b")
+    p = build_plan(made, Prompts(curve(made)))
+    lengths = [int(fixture.id.removeprefix("context-")) for fixture in p.fixtures]
+    assert lengths == [1024, 4096, 16384, 65536, 131072, 261888] and p.startups == 3
+    assert all(n + (f.max_tokens or 0) <= PUBLIC_CAPACITY for n, f in zip(lengths, p.fixtures, strict=True))
+    assert p.server.prompt_state == "snapshot" and "agreeing" in p.server.model
+
+
+def test_the_whole_stack_off_is_every_default_and_all_on_is_the_fastest_gated_one() -> None:
+    p = plan("arm@campaign.control=whole-stack-off", "arm@campaign.candidate=all-on")
+    assert p.control.choices == () and len(p.candidate.schedules) == 10
+    assert p.candidate.schedules == plan("arm@campaign.candidate=hopper-fused").candidate.schedules
 
 
 def test_the_drafter_against_none_is_greedy_and_wants_equal_tokens() -> None:

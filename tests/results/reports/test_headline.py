@@ -103,3 +103,12 @@ def test_equal_arms_are_called_noise(ram):
     summary, markdown = measured(ram, (1.0, 1.001, 0.999), equal)
     assert any("A/A" in warning for warning in headline(summary).warnings)
     assert markdown.startswith("# told: a against a\n")
+
+
+def test_an_acceptance_that_was_built_says_so(ram):
+    summary, _ = measured(ram, (0.9, 0.9, 0.9))
+    assert not any("synthetic" in warning for warning in headline(summary).warnings)
+    built = {"made_weights": {"seed": 1, "format": "nvfp4", "accepted": 5, "sha256": "ab" * 32}}
+    lives = tuple(replace(life, startup=replace(life.startup, identity=built)) for life in summary.lives)
+    [told] = [w for w in headline(replace(summary, lives=lives)).warnings if "synthetic" in w]
+    assert told.startswith("synthetic acceptance: these random weights were built so that about 5 drafts a round")
