@@ -1,8 +1,11 @@
-"""`nvfp4-pack-quantized` tensors of a checkpoint: which they are, whether they fit together, and their exact values.
+"""Quantised linears of a checkpoint: which they are, whether their parts fit together, and their exact values.
 
-Per linear: `weight_packed` uint8 [N, K/2] (two E2M1 codes a byte, low nibble first), `weight_scale` E4M3 [N, K/16],
-`weight_global_scale` FP32 [1], a divisor: w = E2M1(code) * E4M3(scale) / global. Layout only; the number format is
-`kernels.projection.nvfp4`'s.
+`float-quantized` (compressed-tensors, 8 bits): `weight` E4M3 [N, K], `weight_scale` [N, 1] or one for all:
+w = E4M3(code) * scale, made once at load; activations stay as they are, whatever the recipe says of them.
+
+`nvfp4-pack-quantized`, per linear: `weight_packed` uint8 [N, K/2] (two E2M1 codes a byte, low nibble first),
+`weight_scale` E4M3 [N, K/16], `weight_global_scale` FP32 [1], a divisor: w = E2M1(code) * E4M3(scale) / global. Layout
+only; the number format is `kernels.projection.nvfp4`'s.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +17,8 @@ from torch import Tensor
 from kernels.projection.nvfp4 import GROUP, Nvfp4Weight, padded
 from runtime.errors import ModelError
 
-FORMAT = "nvfp4-pack-quantized"
+FORMAT, FP8 = "nvfp4-pack-quantized", "float-quantized"
+E4M3 = torch.float8_e4m3fn
 TILE = 32
 
 
@@ -31,9 +35,21 @@ def format_of(raw: Mapping[str, Any]) -> str | None:
         return None
     formats = {declared.get("format")} | {g.get("format") for g in (declared.get("config_groups") or {}).values()}
     formats -= {None}
+    if formats == {FP8}:
+        _check_fp8(declared)
+        return FP8
     if formats != {FORMAT}:
-        raise ModelError(f"quantisation format {sorted(map(str, formats))} is not supported; {FORMAT} is")
+        named = sorted(map(str, formats)) or declared.get("quant_method")
+        raise ModelError(f"quantisation format {named} is not supported; {FORMAT} and {FP8} are")
     return FORMAT
+
+
+def _check_fp8(declared: Mapping[str, Any]) -> None:
+    for name, group in (declared.get("config_groups") or {}).items():
+        weights = group.get("weights") or {}
+        told = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
+        if told not in ((8, "float", "channel"), (8, "float", "tensor")):
+            raise ModelError(f"{name} has weights of {told}; {FP8} is read with 8 bits, float, and a scale per channel")
 
 
 def quantisable(name: str) -> bool:
@@ -64,6 +80,19 @@ def read(checkpoint: Stored, name: str, device: torch.device) -> Nvfp4Weight:
     """One quantised linear as stored; `dequantised()` gives its FP32 values with one rounding."""
     packed, scales = (checkpoint.raw(f"{name}.{part}").to(device) for part in ("weight_packed", "weight_scale"))
     return Nvfp4Weight(packed, scales, float(checkpoint.raw(f"{name}.weight_global_scale")), packed.shape[0])
+
+
+def fp8(checkpoint: Stored, name: str) -> Tensor:
+    """FP32 values [N, K] of an E4M3 linear, each with one rounding; ModelError where its scales do not fit."""
+    codes, scale = checkpoint.raw(f"{name}.weight"), checkpoint.raw(f"{name}.weight_scale").float()
+    if list(scale.shape) not in ([codes.shape[0], 1], [codes.shape[0]], [1], []):
+        raise ModelError(
+            f"tensor {name}.weight_scale has shape {list(scale.shape)}; one scale per row of {list(codes.shape)}, or "
+            "one for all, is needed"
+        )
+    if not bool(((scale > 0) & scale.isfinite()).all()):
+        raise ModelError(f"tensor {name}.weight_scale holds a scale that is not positive and finite")
+    return codes.float() * scale.reshape(-1, 1)
 
 
 def cut(weight: Nvfp4Weight, part_of: Callable[[Tensor], Tensor]) -> Nvfp4Weight:

@@ -87,8 +87,8 @@ def read_draft(
 class Checkpoint(Mapping[str, Weight]):
     """Tensors of a safetensors folder by short name, checked against `shapes`; each access reads from disk.
 
-    Floating tensors come in `dtype` on `device` (decay parameters in FP32), `nvfp4-pack-quantized` linears dequantised
-    or, with `keep_nvfp4`, as they are.
+    Floating tensors come in `dtype` on `device` (decay parameters in FP32), `float-quantized` linears as their values,
+    `nvfp4-pack-quantized` ones likewise or, with `keep_nvfp4`, as they are.
     """
 
     def __init__(
@@ -102,13 +102,17 @@ class Checkpoint(Mapping[str, Weight]):
     ) -> None:
         self.folder, self.shapes, self.device, self.dtype = folder, shapes, device, dtype
         self.files = index_of(folder)
-        self.quantised, self.keep_nvfp4 = quantisation is not None, keep_nvfp4
+        self.quantised, self.keep_nvfp4 = quantisation == quant.FORMAT, keep_nvfp4
+        self.quantisation = quantisation
         self._check()
 
     def __getitem__(self, name: str) -> Weight:
         dtype = torch.float32 if name.endswith(FP32_NAMES) else self.dtype
         if self.stored(name):
-            return self.raw(name).to(device=self.device, dtype=dtype)
+            stored = self.raw(name)
+            if stored.dtype == quant.E4M3:
+                stored = quant.fp8(self, name.removesuffix(".weight"))
+            return stored.to(device=self.device, dtype=dtype)
         weight = quant.read(self, name.removesuffix(".weight"), self.device)
         return weight if self.keep_nvfp4 else weight.dequantised().to(dtype)
 
@@ -137,6 +141,14 @@ class Checkpoint(Mapping[str, Weight]):
         with safe_open(self.files[full], framework="pt") as file:
             return tuple(file.get_slice(full).get_shape())
 
+    def _dtype(self, name: str) -> str:
+        full = self._full_name(name)
+        with safe_open(self.files[full], framework="pt") as file:
+            return str(file.get_slice(full).get_dtype())
+
+    def _has_scale(self, name: str) -> bool:
+        return self.quantisation == quant.FP8 and self.stored(f"{name.removesuffix('.weight')}.weight_scale")
+
     def _check(self) -> None:
         for name, shape in self.shapes.items():
             if self.stored(name):
@@ -144,6 +156,8 @@ class Checkpoint(Mapping[str, Weight]):
                     raise ModelError(
                         f"tensor {name} has shape {list(self._shape(name))}, its configuration says {list(shape)}"
                     )
+                if self._dtype(name) == "F8_E4M3" and not self._has_scale(name):
+                    raise ModelError(f"tensor {name} is E4M3 without a weight_scale and a {quant.FP8} configuration")
             elif self.quantised and quant.quantisable(name):
                 quant.check(self, name.removesuffix(".weight"), shape)
             else:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -94,7 +95,12 @@ REFUSED_CONFIGS = {
     "heads": ({"num_key_value_heads": 4}, "not a multiple of num_key_value_heads 4"),
     "mtp": ({"mtp_num_hidden_layers": 1}, "no mtp"),
     "missing-field": ({"linear_key_head_dim": ...}, "linear_key_head_dim"),
-    "quantisation": ({"quantization_config": {"format": "float-quantized"}}, "float-quantized"),
+    "quantisation": ({"quantization_config": {"format": "int-quantized"}}, "int-quantized"),
+    "fp8-in-blocks": ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, "fp8"),
+    "fp8-in-groups": (
+        {"quantization_config": {"format": "float-quantized", "config_groups": {"g": {"weights": {"num_bits": 8}}}}},
+        "a scale per channel",
+    ),
 }
 
 
@@ -216,6 +222,85 @@ def test_misshapen_nvfp4_parts_are_refused(
     folder = make.write_target(tmp_path / "model", make.target_json(linear_value_head_dim=16))
     quantised(folder)
     retensored(folder, put(f"model.layers.0.mlp.up_proj.{part}", value))
+    with pytest.raises(ModelError, match=words):
+        Engine.load(folder, OPTIONS)
+
+
+FP8_CONFIG = {
+    # As llm-compressor's FP8_DYNAMIC recipe declares it.
+    "quant_method": "compressed-tensors",
+    "format": "float-quantized",
+    "ignore": ["lm_head"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False},
+            "input_activations": {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True},
+        }
+    },
+}
+
+
+def e4m3(codes: np.ndarray) -> np.ndarray:
+    """FP64 values of E4M3 bytes by definition: sign, four bits of exponent with bias 7, three of mantissa."""
+    bits = codes.astype(np.int64)
+    exponent, mantissa = bits >> 3 & 15, bits & 7
+    normal, subnormal = (1 + mantissa / 8) * 2.0 ** (exponent - 7), mantissa / 8 * 2.0**-6
+    return np.where(bits >> 7, -1.0, 1.0) * np.where(exponent == 0, subnormal, normal)
+
+
+def in_eight_bits(folder: Path, scale_type: torch.dtype = torch.bfloat16) -> dict[str, np.ndarray]:
+    """Every linear as codes with a scale per row; returns the FP64 values that they stand for."""
+    values: dict[str, np.ndarray] = {}
+
+    def change(tensors: dict[str, torch.Tensor]) -> None:
+        for name in [name for name in tensors if "_proj" in name]:
+            weight = tensors[name].float()
+            scale = (weight.abs().amax(1, keepdim=True) / 448).to(scale_type)
+            codes = (weight / scale.float()).clamp(-448, 448).to(torch.float8_e4m3fn)
+            tensors[name], tensors[f"{name}_scale"] = codes, scale
+            values[name.removeprefix("model.")] = e4m3(codes.view(torch.uint8).numpy()) * scale.double().numpy()
+
+    retensored(folder, change)
+    edited(folder, lambda raw: raw.update(quantization_config=FP8_CONFIG))
+    return values
+
+
+@pytest.mark.parametrize("scale_type", [torch.bfloat16, torch.float32])
+def test_an_fp8_checkpoint_has_the_values_of_its_codes_and_runs_every_schedule(
+    make: Any, tmp_path: Path, column_tiles: None, scale_type: torch.dtype
+) -> None:
+    folder = make.write_target(tmp_path / "model", make.target_json())
+    values = in_eight_bits(folder, scale_type)
+    config = TargetConfig.from_hf(json.loads((folder / "config.json").read_text()))
+    found = read_target(folder, config, CPU, torch.float32)
+    assert len(values) == sum("_proj" in name for name in target_shapes(config))
+    for name, value in values.items():
+        np.testing.assert_allclose(found[name].double().numpy(), value, rtol=2**-24, atol=0)
+    engine = Engine.load(folder, OPTIONS)
+    plain = make.answer(engine, make.prompt_of(40), max_tokens=12, speculation="none")
+    engine.routes.enable({"projection": "columns-32"})
+    assert len(make.answer(engine, make.prompt_of(40), max_tokens=12, speculation="none").tokens) == len(plain.tokens)
+    assert any(row["schedule"] == "columns-32" and row["hits"] for row in engine.counters())
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    (
+        (torch.ones(80, 2), r"weight_scale has shape \[80, 2\]; one scale per row of \[80, 48\]"),
+        (torch.ones(79, 1), r"weight_scale has shape \[79, 1\]"),
+        (torch.zeros(80, 1), "not positive and finite"),
+        (torch.full((80, 1), torch.inf), "not positive and finite"),
+        (None, "up_proj.weight is E4M3 without a weight_scale"),
+    ),
+)
+def test_fp8_scales_that_do_not_fit_are_refused(
+    make: Any, tmp_path: Path, scale: torch.Tensor | None, words: str
+) -> None:
+    folder = make.write_target(tmp_path / "model", make.target_json())
+    in_eight_bits(folder)
+    name = "model.layers.0.mlp.up_proj.weight_scale"
+    retensored(folder, put(name, scale) if scale is not None else lambda tensors: tensors.pop(name))
     with pytest.raises(ModelError, match=words):
         Engine.load(folder, OPTIONS)
 
