@@ -75,6 +75,8 @@ def fingerprint(plan: CampaignPlan, build: Build, host: Host, files: Mapping[str
         **({"server.request_fields": plan.server.request_fields} if plan.server.request_fields else {}),
         **({"seeds": plan.seeds} if plan.seeds is not Seeds.FIXED else {}),
         **({"server.prompt_state": plan.server.prompt_state} if plan.server.prompt_state else {}),
+        # Times taken beside neighbours are other times than those of a startup that had its host to itself.
+        **({"lease.per_host": str(plan.lease.per_host)} if plan.lease.per_host > 1 else {}),
     }
     return {name: value if isinstance(value, str) else canonical_json(value) for name, value in sorted(parts.items())}
 

@@ -29,11 +29,14 @@ from results.store.reader import Reader
 from results.store.writer import Store
 
 
-def execute(prepared: Prepared, output: Output = ANSWER) -> Exit:
-    """Run a new campaign to its end; returns the exit code of its result, INTERRUPTED where it was told to end."""
+def execute(prepared: Prepared, output: Output = ANSWER, campaign: Campaign | None = None) -> Exit:
+    """Run a new campaign to its end; returns the exit code of its result, INTERRUPTED where it was told to end.
+
+    `campaign` is its record where somebody must know its id before.
+    """
     with Store.open(prepared.store_path) as store:
         pin_prompts(store, prepared)
-        campaign = prepared.campaign()
+        campaign = campaign or prepared.campaign()
         store.begin(campaign)
         return _drive(store, campaign, prepared, output)
 

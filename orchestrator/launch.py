@@ -2,7 +2,7 @@
 
 Hydra composes `conf/` and handles --cfg, --info and --multirun. It would exit 2 on an unknown flag, drop what a task
 returns, and stop a multirun at the first failure; so every job ends here with a code of ours, and the highest-ranked
-one is returned.
+one is returned. The jobs of a multirun are all composed and prepared before the first runs (orchestrator.sweep).
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -39,16 +40,28 @@ from orchestrator.settings.texts import check_texts
 from results.store.place import DEFAULT, check_place, make_place
 
 
+@dataclass(frozen=True)
+class Composed:
+    """One job of a command line."""
+
+    words: Sequence[str]
+    prepared: Prepared
+    at_once: int  # how many such jobs may run side by side
+
+
 def run(overrides: Sequence[str], output: Output = ANSWER) -> Exit:
     """Run one campaign, or one per multirun job; the exit code is the highest-ranked of them."""
     codes: list[Exit] = []
+    swept: list[Composed] = []
     flags = _flags(overrides)
     check(flags.overrides, sweeps=flags.multirun)
     own = own_folders(flags.overrides)
     if flags.multirun:
         make_place(DEFAULT)  # Hydra keeps a sweep's words there
     register_schema()
-    job = partial(_job, codes=codes, words=flags.overrides, output=output)
+    run_it = partial(_execute, codes=codes, output=output)
+    keep = swept.append if flags.multirun else run_it
+    job = partial(_job, codes=codes, words=flags.overrides, keep=keep)
     task = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)
     words = [*replacing(with_folders(flags.overrides, ())), *_without(overrides, flags.overrides)]
     with _command_line(words):
@@ -57,11 +70,20 @@ def run(overrides: Sequence[str], output: Output = ANSWER) -> Exit:
                 task()
         except (HydraException, OmegaConfBaseException) as error:
             raise UsageError(sentence(error, flags.overrides)) from error
-    return highest(codes)
+    return highest([*codes, *(_sweep(swept, output) if swept else ())])
 
 
-def composed(overrides: Sequence[str]) -> Prepared:
-    """The campaign that `run` with these overrides would start; nothing is built, leased or recorded."""
+def composed(overrides: Sequence[str], *, build: bool = False) -> Prepared:
+    """The campaign that `run` with these overrides would start; nothing is leased or recorded, built where asked."""
+    return _composed(overrides, build).prepared
+
+
+def sweep_width(overrides: Sequence[str]) -> int:
+    """How many campaigns with these overrides may run at once."""
+    return _composed(overrides, build=False).at_once
+
+
+def _composed(overrides: Sequence[str], build: bool) -> Composed:
     check(overrides)
     register_schema()
     words = replacing(with_folders(overrides, ()))
@@ -70,7 +92,10 @@ def composed(overrides: Sequence[str]) -> Prepared:
             raw = compose("config", overrides=words)
             files = _files(words)
         values = OmegaConf.to_container(raw, resolve=True)
-        return prepare(typed(values), values, files, build=False)
+        config = typed(values)
+        if build:
+            check_place(Path(config.store.path))  # before anything is hashed or built
+        return Composed(words, prepare(config, values, files, build=build), config.sweep.parallel)
     except (HydraException, OmegaConfBaseException) as error:
         raise UsageError(sentence(error, overrides)) from error
 
@@ -94,21 +119,38 @@ def _refuse(message: str) -> NoReturn:
     raise UsageError(f"{message}; see campaign run --help")
 
 
-def _job(raw: DictConfig, codes: list[Exit], words: Sequence[str], output: Output) -> None:
-    from orchestrator.campaign import execute  # Ray is imported here, not for --cfg and --info
-
-    if Exit.INTERRUPTED in codes:
-        return  # a person ended this sweep
+def _job(raw: DictConfig, codes: list[Exit], words: Sequence[str], keep: Callable[[Composed], None]) -> None:
+    """Prepare what Hydra has composed, and run it or keep it for a sweep; a refusal is said and leaves the others."""
     try:
         values = OmegaConf.to_container(raw, resolve=True)
         config = typed(values)
         check_place(Path(config.store.path))  # before anything is hashed or built
         chosen = HydraConfig.get().overrides
-        codes.append(execute(prepare(config, values, _files([*chosen.hydra, *chosen.task])), output))
+        prepared = prepare(config, values, _files([*chosen.hydra, *chosen.task]))
+        keep(Composed(list(chosen.task), prepared, config.sweep.parallel))
     except OmegaConfBaseException as error:
         codes.append(_say(UsageError(sentence(error, words))))
     except CampaignError as error:
         codes.append(_say(error))
+
+
+def _execute(composed: Composed, codes: list[Exit], output: Output) -> None:
+    from orchestrator.campaign import execute  # Ray is imported here, not for --cfg and --info
+
+    codes.append(execute(composed.prepared, output))
+
+
+def _sweep(found: Sequence[Composed], output: Output) -> list[Exit]:
+    """In a table a job is named by the words that not all jobs share."""
+    from orchestrator import sweep
+
+    shared = set.intersection(*(set(each.words) for each in found)) if len(found) > 1 else set()
+    own = [" ".join(word for word in each.words if word not in shared) for each in found]
+    jobs = [sweep.Job(word, each.prepared, each.prepared.campaign()) for word, each in zip(own, found, strict=True)]
+    at_once = min(each.at_once for each in found)
+    for job in jobs:
+        sweep.check_room(job.prepared, at_once)
+    return sweep.run(jobs, at_once, output)
 
 
 def _files(words: Sequence[str]) -> dict[str, str]:

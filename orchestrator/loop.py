@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from campaigns.errors import ServerFailed
+from campaigns.judging.verdicts import counted
 from campaigns.plan import Block, CampaignPlan, blocks
 from campaigns.records import CampaignStatus
 from orchestrator.abreast import abreast
@@ -64,7 +65,7 @@ def _startup(desk: Desk, cluster: Cluster, folder: Path, startup: int, lost: fro
         if not death:
             return  # else the server died: what is still missing gets a new life
     raise ServerFailed(
-        f"startup {startup + 1} died in {tries} attempts, in the last one because: {death}"
+        f"startup {startup + 1} died in {counted(tries, 'attempt')}, in the last one because: {death}"
         + (f"; the servers' logs are in {folder}" if starts_servers(desk.plan) else "")
     )
 

@@ -20,6 +20,7 @@ from orchestrator.commands.history import (
 from orchestrator.commands.init import add_init_parser
 from orchestrator.commands.lease import add_lease_parser
 from orchestrator.commands.plan import add_plan_parser
+from orchestrator.commands.race import add_race_parser
 from orchestrator.commands.report import add_report_parser, add_status_parser, add_verify_parser
 from orchestrator.commands.run import add_resume_parser, add_run_parser, add_stop_parser
 from orchestrator.commands.score import add_score_parser
@@ -29,6 +30,7 @@ ALL = (
     add_run_parser,
     add_resume_parser,
     add_stop_parser,
+    add_race_parser,
     add_status_parser,
     add_serve_parser,
     add_report_parser,

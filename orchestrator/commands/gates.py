@@ -14,7 +14,7 @@ from campaigns.errors import Exit, UsageError
 from campaigns.judging.gates import KINDS, PROMOTE, Entry, Gate, GateStatus, ledger
 from campaigns.judging.verdicts import Verdict, counted
 from campaigns.nearest import nearest
-from orchestrator.commands.options import decision_options, store_option, table_option
+from orchestrator.commands.options import config_option, decision_options, positive, store_option, table_option
 
 _CONF = Path(__file__).parents[2] / "conf" / "gates"
 _DECISIONS = (PROMOTE, "hold", "reject")
@@ -143,6 +143,33 @@ def add_probe_parser(subparsers: Any) -> None:
     importing.add_argument("--library", default="", metavar="SHA256", help="for lines that name none")
     store_option(importing)
     importing.set_defaults(run=run_probe_import)
+    beside = actions.add_parser("neighbours", help="measure what startups on one host do to each other's times")
+    beside.add_argument("overrides", nargs="*", metavar="key=value", help="as for run, with campaign.mode=aa")
+    turns = "turns alone, and as many beside K - 1 working neighbours (default: %(default)s)"
+    beside.add_argument("--turns", type=positive(int), default=4, metavar="N", help=turns)
+    config_option(beside)
+    store_option(beside)
+    beside.set_defaults(run=run_probe_neighbours)
+
+
+def run_probe_neighbours(options: argparse.Namespace) -> int:
+    from orchestrator.launch import composed
+    from orchestrator.neighbours import probe
+    from orchestrator.progress import ANSWER
+    from orchestrator.settings.folders import with_folders
+    from orchestrator.settings.overrides import store_override
+
+    words = ["campaign.startups=1", *options.overrides, store_override(options.store)]
+    found = probe(composed(with_folders(words, options.config_dir), build=True), options.turns, ANSWER)
+    line = json.loads(found.line_json)
+    low, high = line["ci_pct"] or (None, None)
+    interval = "three turns give the first interval" if low is None else f"95 % {low:+.2f} to {high:+.2f} %"
+    beside, alone = line["pair_sd_beside_pct"], line["pair_sd_alone_pct"]
+    print(
+        f"{found.subject}: times are {line['slower_pct']:+.2f} % beside neighbours ({interval}), and pairs of equal "
+        f"arms lie {beside:.2g} % apart instead of {alone:.2g} %: {found.status}"
+    )
+    return int(Exit.SLOWER if found.status == GateStatus.FAILED.value else Exit.COMPLETE)
 
 
 def run_probe_import(options: argparse.Namespace) -> int:

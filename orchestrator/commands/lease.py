@@ -15,6 +15,7 @@ def add_lease_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("lease", help="devices of this host: who holds them, which are marked")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="every device with its holder and its mark")
+    listing.add_argument("--cluster", metavar="HOST:PORT", default="", help="of every node of the Ray there, too")
     listing.set_defaults(run=run_list)
     clearing = actions.add_parser("clear", help="remove the mark of a device that is idle again")
     clearing.add_argument("uuid", metavar="UUID", help="a device's UUID, or an unambiguous beginning of it")
@@ -25,6 +26,8 @@ def add_lease_parser(subparsers: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
+    if options.cluster:
+        return _list_cluster(options)
     from orchestrator.hosts.inventory import open_inventory
     from orchestrator.hosts.lease import state
     from orchestrator.hosts.locks import LockFolder
@@ -40,6 +43,19 @@ def run_list(options: argparse.Namespace) -> int:
         known = f"held by {folder.holder(uuid)}" if folder.is_held(uuid) else "not a device that is visible here"
         print(f" -  {uuid}  {known}")
     return int(Exit.COMPLETE)
+
+
+def _list_cluster(options: argparse.Namespace) -> int:
+    """WORLD where a node does not tell; the others are shown all the same."""
+    from campaigns.plan import LeasePlan
+    from orchestrator.startups.nodes import nodes
+
+    found = nodes(LeasePlan(ray_address=options.cluster, inventory=options.inventory, lock_dir=options.lock_dir))
+    for node in found:
+        print(f"{node.host} ({node.address})  {node.fault or f'{node.num_cpus} CPUs'}")
+        for device in node.devices:
+            print(f"  {device.index:>2}  {device.uuid}  {device.name}  {device.state}")
+    return int(Exit.WORLD if any(node.fault for node in found) else Exit.COMPLETE)
 
 
 def run_clear(options: argparse.Namespace) -> int:

@@ -15,7 +15,8 @@ _RUN = """Compose conf/ with Hydra overrides and run the campaign, e.g.
   campaign run campaign=endpoint server=embedded      three startups, six pairs
   campaign run arm@campaign.candidate=columns-32 campaign.mode=aa arm@campaign.control=columns-32
   campaign run --cfg job        print the configuration     --info   how it was composed
-  campaign run --multirun campaign.seed=0,1                 one campaign per value
+  campaign run --multirun campaign.seed=0,1                 one campaign per value, and a table of their answers
+  campaign run --multirun … sweep.parallel=4                four at once, over the devices that are free
 --config-dir DIR              files of one's own for any group, beside those of conf/ (campaign init DIR writes a start)
 --store FILE                  the SQLite file (default: outputs/campaigns.sqlite); the key store.path is the same
 --report                      the whole report at the end, not its answer alone; --format md|json|jsonl|csv as well
@@ -38,7 +39,10 @@ def add_run_parser(subparsers: Any) -> None:
 def run_run(words: Sequence[str]) -> int:
     """The words behind `run`: ours are taken out, Hydra reads the rest."""
     from orchestrator.launch import run
+    from orchestrator.sweep import CHILD, child
 
+    if list(words) == [CHILD]:
+        return int(child())
     ours, others = _own_options(words)
     return int(run(others, Output(ours.format, ours.quiet)))
 

@@ -30,6 +30,9 @@ class CpuInventory:
     def energy_mj(self, uuid: str) -> int | None:
         return None
 
+    def near(self, uuid: str) -> frozenset[int]:
+        return frozenset()
+
     def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": ""}
 

@@ -44,6 +44,9 @@ class Inventory(Protocol):
     def energy_mj(self, uuid: str) -> int | None:
         """What the device's own counter says it has drawn since some moment, mJ; None where it has no counter."""
 
+    def near(self, uuid: str) -> frozenset[int]:
+        """CPUs near the device; empty where the machine does not say."""
+
     def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
         """Environment that shows a server these devices, in this order, and no others."""
 

@@ -6,6 +6,7 @@ is NoDevice with NVML's words.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -57,6 +58,13 @@ class NvmlInventory:
             return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handles[uuid]))
         except pynvml.NVMLError:
             return None
+
+    def near(self, uuid: str) -> frozenset[int]:
+        try:
+            words = pynvml.nvmlDeviceGetCpuAffinity(self._handles[uuid], (max(os.sched_getaffinity(0)) >> 6) + 1)
+        except pynvml.NVMLError:
+            return frozenset()
+        return frozenset(64 * i + bit for i, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
 
     def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +23,16 @@ class Scenario:
     processes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     used_bytes: Mapping[int, int] = field(default_factory=dict)
     watts: Mapping[int, float] = field(default_factory=dict)  # of the devices that count their energy
+    of_host: bool = False  # UUIDs that no other host has, as those of real devices are
 
 
+_NO_HOST = 0x51300000
 SCENARIOS = {
     "one": Scenario(order=(0,)),
     "eight": Scenario(),
     "shuffled": Scenario(order=(5, 2, 7, 0, 3, 6, 1, 4)),
     "foreign": Scenario(processes={0: (4194304,)}, used_bytes={0: 9 << 30}),  # a PID beyond the largest possible
+    "fleet": Scenario(of_host=True),
     "stuck": Scenario(used_bytes={0: 9 << 30}),
 }
 
@@ -47,8 +52,10 @@ class SimulatedInventory:
         self._name = name
 
     def devices(self) -> tuple[Device, ...]:
-        order = self._scenario().order
-        return tuple(Device(_simulated_uuid(n), index, "Simulated GPU", 80 << 30) for index, n in enumerate(order))
+        scenario = self._scenario()
+        host = zlib.crc32(socket.gethostname().encode()) if scenario.of_host else _NO_HOST
+        uuids = [_simulated_uuid(n, host) for n in scenario.order]
+        return tuple(Device(uuid, index, "Simulated GPU", 80 << 30) for index, uuid in enumerate(uuids))
 
     def processes(self, uuid: str) -> tuple[int, ...] | None:
         return tuple(self._scenario().processes.get(_number(uuid), ()))
@@ -63,6 +70,9 @@ class SimulatedInventory:
         except UsageError:
             return None
         return None if watts is None else round(watts * time.monotonic_ns() * 1e-6)
+
+    def near(self, uuid: str) -> frozenset[int]:
+        return frozenset()
 
     def visibility(self, uuids: Sequence[str]) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
@@ -92,8 +102,8 @@ def _read_scenario(path: Path) -> Scenario:
         ) from error
 
 
-def _simulated_uuid(number: int) -> str:
-    return f"GPU-51300000-0000-4000-8000-{number:012d}"
+def _simulated_uuid(number: int, host: int = _NO_HOST) -> str:
+    return f"GPU-{host:08x}-0000-4000-8000-{number:012d}"
 
 
 def _number(uuid: str) -> int:

@@ -79,7 +79,7 @@ class Client:
     """Owns the recording process. `cpus` pins it, away from the server's."""
 
     def __init__(self, cpus: Collection[int] = ()) -> None:
-        self._cpus = tuple(sorted(cpus))
+        self.cpus = tuple(cpus)  # as they are when the process starts
         self._child: subprocess.Popen[bytes] | None = None
         self._request_fd = -1  # a file in memory that both processes see: 2 MB of prompt do not go through a pipe
 
@@ -124,7 +124,16 @@ class Client:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._request_fd = os.memfd_create("request")
-        command = [sys.executable, "-I", "-S", "-c", _RECORDER, self._request_fd, ",".join(map(str, self._cpus)), ROOT]
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _RECORDER,
+            self._request_fd,
+            ",".join(map(str, sorted(self.cpus))),
+            ROOT,
+        ]
         self._child = subprocess.Popen(
             [str(word) for word in command],
             stdin=subprocess.PIPE,

@@ -24,7 +24,6 @@ from orchestrator.servers.keys import headers_of
 
 _PROBE_S = 0.1
 _ANSWER_S = 5.0
-_MANY_CPUS = 4  # from here on the client has a CPU to itself
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|APIKEY|API_KEY|ACCESS_KEY|PRIVATE_KEY", re.IGNORECASE)
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -37,12 +36,6 @@ class Ground:
     lock_fds: tuple[int, ...]
     cpus: tuple[int, ...]  # empty: all
     workdir: Path
-
-
-def split_cpus() -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """CPUs of (servers, client). A host with few CPUs shares them: a server loses more by it than the client gains."""
-    cpus = tuple(sorted(os.sched_getaffinity(0)))
-    return (cpus[:-1], cpus[-1:]) if len(cpus) >= _MANY_CPUS else ((), ())
 
 
 def server_environment(launcher: Mapping[str, str], visibility: Mapping[str, str], cpus: int | None) -> dict[str, str]:

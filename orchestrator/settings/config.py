@@ -190,6 +190,11 @@ class StoreConfig:
 
 
 @dataclass
+class SweepConfig:
+    parallel: int = 1  # campaigns of a --multirun at once
+
+
+@dataclass
 class Config:
     campaign: CampaignConfig = field(default_factory=CampaignConfig)
     fixtures: FixturesConfig = field(default_factory=FixturesConfig)
@@ -200,6 +205,7 @@ class Config:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     client: ClientConfig = field(default_factory=ClientConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
+    sweep: SweepConfig = field(default_factory=SweepConfig)
     strict: bool = False
 
 

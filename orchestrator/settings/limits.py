@@ -28,6 +28,7 @@ _ENDS: dict[str, tuple[float, float]] = {
     "lease.ray_start_s": (30.0, 3600.0),
     "lease.parallel": (1, 10_000),
     "lease.per_host": (1, 1000),
+    "sweep.parallel": (1, 1000),
     "client.timeout_s": (0.1, 86400.0),
     "sampling.temperature": (0.0, 100.0),
     "sampling.top_k": (-1, math.inf),

@@ -7,6 +7,7 @@ with the driver, as everything does that a driver has in Ray, and so does the cl
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections import Counter
@@ -15,19 +16,48 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from campaigns.errors import CampaignError, LeaseTimeout, NoDevice, WorldError
+from campaigns.errors import CampaignError, IdentityMismatch, LeaseTimeout, NoDevice, WorldError
 from campaigns.plan import CampaignPlan, LeasePlan
 from orchestrator.hosts.claim import Claim, claim
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.hosts.process import die_with_parent
+from orchestrator.places import ROOT
 from orchestrator.startups.cluster import Cluster, Placement, place
 from orchestrator.startups.stand import starts_servers
+from orchestrator.trees import CONTROL_PLANE, tree_sha256
 
 _ANSWER_S = 60.0  # beyond what a call may take by itself
 _LOOK_S = 1.0  # between two looks at what else may have ended
 _TRY_S = 10.0  # between two tries to get one more claim, where the campaign has some
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What all startups of a campaign must share, as a host has it."""
+
+    host: str
+    device_names: tuple[str, ...]
+    code_sha256: str
+
+    @classmethod
+    def here(cls, device_names: tuple[str, ...]) -> Ground:
+        return cls(socket.gethostname(), device_names, tree_sha256(ROOT, CONTROL_PLANE))
+
+    def require_like(self, other: Ground) -> None:
+        """IdentityMismatch that names both hosts where startups here would not be those of there."""
+        if self.code_sha256 != other.code_sha256:
+            raise IdentityMismatch(
+                f"{self.host} has other code in {ROOT} ({self.code_sha256[:12]}) than {other.host} "
+                f"({other.code_sha256[:12]}): bring both to the same commit, or take one of them out of the cluster"
+            )
+        if self.device_names != other.device_names:
+            theirs, ours = (", ".join(names) for names in (other.device_names, self.device_names))
+            raise IdentityMismatch(
+                f"{self.host} has {ours} and {other.host} has {theirs}: a campaign is of one kind of device; take one "
+                "of them out of the cluster, or name devices by lease.uuids"
+            )
 
 
 class ClaimActor:
@@ -37,9 +67,9 @@ class ClaimActor:
         die_with_parent()
         self._claim: Claim | None = None
 
-    def take(self, plan: LeasePlan, campaign: str, wait_s: float, idle: bool) -> tuple[str, ...]:
+    def take(self, plan: LeasePlan, campaign: str, wait_s: float, idle: bool) -> tuple[tuple[str, ...], Ground]:
         self._claim = _take(plan, campaign, time.monotonic() + wait_s, idle)
-        return self._claim.uuids
+        return self._claim.uuids, Ground.here(tuple(device.name for device in self._claim.devices))
 
     def holds(self) -> bool:
         return self._claim is not None
@@ -85,6 +115,7 @@ class Claims:
         self._placed: Counter[str] = Counter()  # claims by the node that has them, those too that are just being made
         self._changed = threading.Condition()
         self._placing = threading.Lock()
+        self._ground: Ground | None = None  # of the first claim; all others must be like it
 
     def take(self, deadline: float, on_wait: Callable[[str], None]) -> Held:
         """A claim that stands: one that an earlier startup has left, or one more. LeaseTimeout, NoDevice: the campaign
@@ -96,11 +127,13 @@ class Claims:
                 return found
             try:
                 return self._use(self._one_more(time.monotonic() if self._others() else deadline, on_wait))
-            except (LeaseTimeout, NoDevice) as error:
+            except (LeaseTimeout, NoDevice):
                 if not self._others():
                     raise
                 if not told:
-                    on_wait(f"not all of lease.parallel={self.plan.parallel} startups have a place yet: {error}")
+                    on_wait(
+                        f"a startup waits for a place: there are fewer than lease.parallel={self.plan.parallel} now"
+                    )
                 told = True
             self._await_another()
 
@@ -123,8 +156,7 @@ class Claims:
                 held = self._free.pop(0)
             if not isinstance(held, RemoteClaim) or held.stands():
                 return self._use(held)
-            self._placed[held.node_id] -= 1
-            held.release()
+            self._give_up(held)
 
     def _others(self) -> bool:
         """Whether another startup has a claim that may be waited for."""
@@ -167,18 +199,32 @@ class Claims:
         wait_s = max(0.0, deadline - time.monotonic())
         try:
             answer = held.actor.take.remote(self.plan, self._campaign, wait_s, self._idle)
-            return replace(held, uuids=_ask(answer, wait_s + _ANSWER_S, self.cluster))
+            uuids, ground = _ask(answer, wait_s + _ANSWER_S, self.cluster)
+            self._require_like(ground)
+            return replace(held, uuids=uuids)
         except BaseException:
-            self._placed[node_id] -= 1
-            held.release()
+            self._give_up(held)
             raise
+
+    def _require_like(self, ground: Ground) -> None:
+        with self._changed:
+            if self._ground is None:
+                ground.require_like(replace(Ground.here(ground.device_names), host="this driver's host"))
+                self._ground = ground
+            ground.require_like(self._ground)
+
+    def _give_up(self, held: RemoteClaim) -> None:
+        with self._changed:
+            self._placed[held.node_id] -= 1
+        held.release()
 
     def _place(self, deadline: float) -> tuple[Placement, str]:
         """One after the other: where the next may go depends on where the last one went."""
         with self._placing:
             full = [node for node, claims in self._placed.items() if claims >= self.plan.per_host]
             placement = replace(place(self.cluster, self.plan, (), deadline, full), shared=True)
-            self._placed[placement.node_id] += 1
+            with self._changed:
+                self._placed[placement.node_id] += 1
             return placement, placement.node_id
 
 

@@ -83,8 +83,12 @@ class Cluster:
         from ray._private import worker
 
         node: Any = worker._global_node
-        if node is not None:
-            node.kill_all_processes(check_alive=False, allow_graceful=False)
+        with _ENDING:  # startups side by side all find out
+            if node is not None:
+                node.kill_all_processes(check_alive=False, allow_graceful=False)
+
+
+_ENDING = threading.Lock()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from campaigns.records import Calibration, DeviceSample, Process, Reason, Reques
 from orchestrator.hosts.boundary import device_states
 from orchestrator.hosts.claim import pick_patiently
 from orchestrator.hosts.cpu import CpuInventory
+from orchestrator.hosts.cpus import Cpus, cpus_of
 from orchestrator.hosts.devices import chosen
 from orchestrator.hosts.energy import counted_mj, with_power
 from orchestrator.hosts.hardware import with_samples
@@ -35,7 +36,7 @@ from orchestrator.measuring.bench import Attempt, Bench
 from orchestrator.measuring.calibration import calibrate
 from orchestrator.measuring.client import Client
 from orchestrator.servers.adapters import discover, open_adapter
-from orchestrator.servers.serving import Ground, RunningServer, disclosed, server_environment, split_cpus
+from orchestrator.servers.serving import Ground, RunningServer, disclosed, server_environment
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,8 @@ class Stand:
         self._inventory = open_inventory(self.plan.lease.inventory)
         self._folder = LockFolder(self.plan.lease.lock_dir)
         self._adapter = open_adapter(self.plan.server.adapter)
-        server_cpus, client_cpus = split_cpus()
-        self._server_cpus = server_cpus
-        self._client = Client(client_cpus)
+        self._cpus = Cpus()
+        self._client = Client()
         attempt = Attempt(assignment.campaign_id, assignment.startup, assignment.attempt)
         self._bench = Bench(self.plan, self._adapter, self._client, attempt, self._energy_mj)
         self._lease: Lease | None = None
@@ -92,6 +92,8 @@ class Stand:
         holder = name_holder(self.assignment.holder)
         remaining_s = max(0.0, deadline - time.monotonic())
         self._lease = lease = acquire(self._folder, self._inventory, devices, holder, remaining_s, idle=idle)
+        self._cpus = cpus_of(self._inventory, lease.uuids, self.plan.lease.per_host)
+        self._client.cpus = self._cpus.client
         self._guests = self._pids_on_devices()  # those of an attached server
         self._sampler = Sampler(self.plan.lease.inventory, lease.uuids, self.plan.sample_hz)
         return lease.uuids
@@ -140,10 +142,10 @@ class Stand:
     def _ground(self) -> Ground:
         assert self._lease is not None
         on_cpu = isinstance(self._inventory, CpuInventory)
-        threads = (len(self._server_cpus) or max(1, len(os.sched_getaffinity(0)) - 1)) if on_cpu else None
+        threads = (len(self._cpus.servers) or max(1, len(os.sched_getaffinity(0)) - 1)) if on_cpu else None
         visibility = self._inventory.visibility(self._lease.uuids)
         environment = server_environment(self.assignment.environment, visibility, threads)
-        return Ground(environment, self._lease.fds, self._server_cpus, self.assignment.workdir)
+        return Ground(environment, self._lease.fds, self._cpus.servers, self.assignment.workdir)
 
     def _server_of(self, role: Role) -> RunningServer:
         return next(server for server in self.servers if server.role in (role, None))
@@ -161,11 +163,17 @@ class Stand:
             device_uuids=self._lease.uuids,
             processes=self._processes(),
             ready_ns=max(server.ready_ns or 0 for server in self.servers),
-            identity={**self._identity(), "lacks": self._lacks()},
+            identity={**self._identity(), "lacks": self._lacks(), **self._neighbours()},
             environment=self._environment(),
             command=tuple(word for server in self.servers for word in server.command),
             calibration=self._calibration,
         )
+
+    def _neighbours(self) -> dict[str, Any]:
+        """What a startup that may have others beside it has of the host's CPUs; empty lists: it shares all of them."""
+        if self.plan.lease.per_host == 1:
+            return {}
+        return {"neighbours": {"per_host": self.plan.lease.per_host, **asdict(self._cpus)}}
 
     def _environment(self) -> dict[str, str]:
         whole = {name: value for server in self.servers for name, value in server.environment.items()}

@@ -59,6 +59,7 @@ class StartupHandle:
         self._uuids: tuple[str, ...] = ()
         self._processes: tuple[Process, ...] = ()
         self._end: StartupEnd | None = None
+        self._host = ""
         try:
             self._placement = _placement(claims, held, deadline)
             self._actor = _spawn(self._placement, assignment)
@@ -173,6 +174,7 @@ class StartupHandle:
 
     def _note(self, record: Startup) -> Startup:
         self._processes += record.processes
+        self._host = record.host
         return record
 
     def _ask(self, method: str, *args: Any, timeout_s: float | None = _ANSWER_S) -> Any:
@@ -194,7 +196,8 @@ class StartupHandle:
             raise _cause(error) from None
         except (RayError, ConnectionError) as error:
             self._cluster.require_alive()
-            raise ServerFailed(f"The startup was lost during `{method}`: {_first_line(error)}") from error
+            where = f" on {self._host}" if self._host and not self._cluster.private else ""
+            raise ServerFailed(f"The startup{where} was lost during `{method}`: {_first_line(error)}") from error
 
     def _lost_end(self, message: str) -> StartupEnd:
         """The actor cannot say how it ended. On this host its reapers are watched until they are done."""

@@ -31,6 +31,7 @@ from results.reading.health import Determinism, determinism, missing_notes, star
 from results.reading.levels import Source, source_of
 from results.reading.load import HostLoad, host_load
 from results.reading.looks import judgeable, n_planned, n_seen, setting_of
+from results.reading.neighbours import neighbours
 from results.reading.occupancy import Occupancy, occupancy
 from results.reading.past import left_out, pasts_of
 from results.reading.profiles import Profiles, is_profiled, profiles
@@ -64,6 +65,7 @@ class Summary:
     groups: tuple[Group, ...]
     lives: tuple[Life, ...]
     whereabouts: Whereabouts
+    neighbours: tuple[str, ...]  # what is known of startups that worked on the same host
     n_planned: int
     n_pairs: int
     n_exact_pairs: int
@@ -161,6 +163,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         judgement=judged.campaign,
         groups=_with_holm(groups),
         lives=tuple(lives),
+        neighbours=neighbours(reader, campaign, plan),
         whereabouts=whereabouts(lives, judged.campaign.startup_medians, groups),
         n_planned=n_planned(plan),
         n_pairs=len(pairs),

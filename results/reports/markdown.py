@@ -158,7 +158,7 @@ def _repeats(arm: Determinism) -> str:
 
 def _devices(summary: Summary) -> list[str]:
     used = summary.occupancy
-    load = [*summary.whereabouts.lines(), *([] if summary.load is None else [summary.load.line])]
+    load = [*summary.whereabouts.lines(), *summary.neighbours, *([] if summary.load is None else [summary.load.line])]
     if not used.held_s:
         return load
     line = (

@@ -81,6 +81,7 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "scores": _scores(scores),
         "devices": vars(summary.occupancy) | {"changes": list(summary.occupancy.changes)},
         "energy": summary.energy,
+        "neighbours": list(summary.neighbours),
         "between_devices": {
             "n_hosts": summary.whereabouts.n_hosts,
             "n_devices": summary.whereabouts.n_devices,

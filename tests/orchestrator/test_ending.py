@@ -492,3 +492,68 @@ def test_a_rule_that_cannot_be_is_refused(
 ) -> None:
     assert place.run(*words) == Exit.USAGE
     assert said in capsys.readouterr().err
+
+
+def test_a_sweep_ends_with_one_table_of_its_campaigns(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """A job that cannot be prepared is said and leaves the others; a job is named by what distinguishes it."""
+    swept = ("campaign.startups=1", "campaign.pairs=2", "campaign.seed=0,1", "startup.calibrate_s=0,-1")
+    assert main(["run", "--multirun", *swept, f"store.path={place.store}"]) == Exit.USAGE
+    told = capsys.readouterr()
+    assert told.err.count("startup.calibrate_s=-1.0") == 2
+    lines = told.out.splitlines()[-4:]
+    assert lines[0].split() == ["job", "campaign", "effect", "95", "%", "interval", "verdict", "exact", "pairs", "exit"]
+    assert [line.split()[0] for line in lines[2:]] == ["campaign.seed=0", "campaign.seed=1"]
+    assert all("-6.25 %" in line and line.endswith("0") and "4/4" in line for line in lines[2:])
+    with Reader.open(place.store) as reader:
+        ids = [campaign.campaign_id for campaign in reader.campaigns()]
+    assert sorted(line.split()[1] for line in lines[2:]) == sorted(ids)
+
+
+def test_a_person_who_ends_a_sweep_ends_all_of_it(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.happens = lambda: os.kill(os.getpid(), signal.SIGINT)
+    words = ["run", "--multirun", *SMALL, "campaign.seed=0,1,2", f"store.path={place.store}"]
+    assert main(words) == Exit.INTERRUPTED
+    with Reader.open(place.store) as reader:
+        assert len(reader.campaigns()) == 1
+    assert "campaign.seed=0" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_campaigns_side_by_side_need_a_host_that_takes_them(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "--multirun", *SMALL, "campaign.seed=0,1", "sweep.parallel=2", f"store.path={place.store}"]
+    assert main(words) == Exit.USAGE
+    assert "sweep.parallel=2 with lease.parallel=1, and this host takes lease.per_host=1" in capsys.readouterr().err
+
+
+ROUND_MS = {"torch-plain": 16.0, "columns-32": 15.0, "torch-tuned": 14.0}
+
+
+@pytest.mark.acceptance  # six campaigns are composed, three measured
+def test_a_race_keeps_its_losers_and_confirms_its_winner_in_new_startups(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def life(desk: Desk, handle: Handle, startup: int, attempt: int) -> Life:
+        arms = {role: ROUND_MS[desk.plan.arm(role).name] for role in Role}
+        place.script = lambda step, _: Script(Trajectory(12, 4, 6), arms[step.role] + step.key.startup / 10)
+        return place.life(desk, handle, startup, attempt)
+
+    monkeypatch.setattr("orchestrator.attempt.Life", life)
+    words = ("campaign.startups=2", "campaign.pairs=2", "arm@campaign.control=torch-plain", "--startups", "1")
+    assert place.campaign("race", "columns-32", "torch-tuned", *words) == Exit.COMPLETE
+    told = capsys.readouterr().out
+    assert "2 arms: 2 x 1 startups, then 2 to confirm: 4 in all" in told
+    table = [line.split() for line in told[told.rindex("round ") :].splitlines()[2:4]]
+    assert [(*row[:3], row[-1]) for row in table] == [
+        ("1", "columns-32", "1", "half"),
+        ("1", "torch-tuned", "1", "stays"),
+    ]
+    assert "torch-tuned won, and in startups that the race has not seen:" in told.splitlines()[-1]
+    with Reader.open(place.store) as reader:
+        names = [campaign.name for campaign in reader.campaigns()]
+    assert sorted(names) == ["confirmation: torch-tuned", "race, round 1: columns-32", "race, round 1: torch-tuned"]
+
+
+def test_a_race_needs_arms(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert place.campaign("race", "columns-32", "campaign.pairs=2") == Exit.USAGE
+    assert "a race needs two arms or more" in capsys.readouterr().err
+    assert place.campaign("race", "columns-32", "nonesuch") == Exit.USAGE
+    assert not place.store.exists()

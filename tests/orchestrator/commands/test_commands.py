@@ -64,11 +64,12 @@ READERS = {
     "score": ["last"],
 }
 WRITERS = {"import": ["OTHER"], "probe import": ["LINES"]}
+COMPOSED = {"race": ["columns-32", "torch-tuned"], "probe neighbours": ["campaign.mode=aa"]}  # as `run` does
 
 
 def test_every_command_with_a_store_is_looked_at() -> None:
     with_store = {name.removeprefix("campaign ") for name, each in ALL.items() if "--store" in each.format_usage()}
-    assert with_store == {*READERS, *WRITERS, "run"}
+    assert with_store == {*READERS, *WRITERS, *COMPOSED, "run"}
 
 
 def refused(words: list[str], capfd: pytest.CaptureFixture[str], code: Exit = Exit.USAGE) -> str:
@@ -87,6 +88,12 @@ def test_a_store_that_is_missing_or_something_else_is_named(
     assert f"no store at {tmp_path}/none.sqlite" in said and "name another file with --store" in said
     for file in foreign(tmp_path):
         assert f"{file} is not a store of campaigns" in refused([*words, str(file)], capfd)
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_what_composes_campaigns_makes_no_folder(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = [*name.split(), *COMPOSED[name], "--store", str(tmp_path / "no/c.sqlite")]
+    assert f"there is no folder {tmp_path}/no" in refused(words, capfd)
 
 
 @pytest.mark.parametrize("name", WRITERS)

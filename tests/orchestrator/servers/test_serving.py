@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-import pytest
-
-from orchestrator.servers.serving import disclosed, server_environment, split_cpus
-
-
-@pytest.mark.parametrize(
-    ("cpus", "servers", "client"),
-    [({0}, (), ()), ({0, 1, 2}, (), ()), ({2, 4, 6, 8}, (2, 4, 6), (8,))],
-)
-def test_a_client_has_a_cpu_to_itself_where_there_are_four(
-    monkeypatch: pytest.MonkeyPatch, cpus: set[int], servers: tuple[int, ...], client: tuple[int, ...]
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cpus)
-    assert split_cpus() == (servers, client)
+from orchestrator.servers.serving import disclosed, server_environment
 
 
 def test_threads_are_set_on_a_cpu_unless_the_launcher_did() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -116,13 +117,22 @@ def test_a_mapping_that_is_given_replaces_what_was_there() -> None:
 
 
 def test_a_replaced_mapping_in_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import orchestrator.campaign
     import orchestrator.launch
+    import orchestrator.sweep
 
     monkeypatch.chdir(tmp_path)
     seen = []
-    monkeypatch.setattr(orchestrator.launch, "prepare", lambda config, values, files: values)
-    monkeypatch.setattr(orchestrator.campaign, "execute", lambda values, output: seen.append(values) or Exit.COMPLETE)
+    monkeypatch.setattr(
+        orchestrator.launch,
+        "prepare",
+        lambda config, values, files: SimpleNamespace(campaign=lambda: None, values=values),
+    )
+    monkeypatch.setattr(orchestrator.sweep, "check_room", lambda prepared, at_once: None)
+    monkeypatch.setattr(
+        orchestrator.sweep,
+        "run",
+        lambda jobs, at_once, output: seen.extend(job.prepared.values for job in jobs) or [Exit.COMPLETE],
+    )
     swept = "campaign.candidate.schedules={projection: columns-128},{selection: keys}"
     assert main(["run", "--multirun", swept]) == Exit.COMPLETE
     assert [values["campaign"]["candidate"]["schedules"] for values in seen] == [

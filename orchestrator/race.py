@@ -1,0 +1,125 @@
+"""`campaign race`: which of many arms is the fastest, found by successive halving and confirmed in new startups.
+
+Each entry of each round is a campaign of its own in the store, losers too; a round runs like a sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from campaigns.errors import Exit, highest
+from campaigns.judging.halving import Entrant, rounds, survivors
+from campaigns.judging.statistics import t_interval
+from campaigns.plan import CampaignPlan
+from orchestrator import sweep
+from orchestrator.preparation.prepare import Prepared
+from orchestrator.progress import Output
+from results.reading.summary import Summary
+from results.reports import cells
+from results.reports.headline import headline
+from results.reports.layout import lay_out
+
+Compose = Callable[[str, int], Prepared]  # an arm of conf/arm and a number of startups (0: the configuration's own)
+_FATAL = (Exit.INTERRUPTED, Exit.BUG, Exit.IDENTITY)  # say nothing of an arm
+_HEADER = ("round", "arm", "startups", "effect", "interval for all of the round", "exact pairs", "campaign", "then")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One arm in one round."""
+
+    round: int
+    arm: str
+    campaign_id: str
+    code: Exit
+    summary: Summary | None
+
+    @property
+    def entrant(self) -> Entrant:
+        return Entrant(self.arm, None if self.summary is None else self.summary.judgement.effect, self.fault)
+
+    @property
+    def fault(self) -> str:
+        if self.summary is None or self.code in (Exit.WORLD, Exit.NOTHING_ADMISSIBLE):
+            return f"ended with {int(self.code)}"
+        if self.summary.n_inexact_pairs:
+            return "not exact"
+        return "" if self.summary.judgement.effect is not None else "no effect"
+
+
+def race(arms: Sequence[str], startups: int, compose: Compose, at_once: int, output: Output) -> Exit:
+    """Run it and print its table; the exit code is the confirmation's, or that of what ended the race."""
+    entries: list[Entry] = []
+    left, each = tuple(arms), startups
+    while len(left) > 1:
+        ran = _round(1 + max((entry.round for entry in entries), default=0), left, each, compose, at_once, output)
+        entries += ran
+        if fatal := [entry.code for entry in ran if entry.code in _FATAL]:
+            return _told(entries, None, highest(fatal))
+        left, each = survivors([entry.entrant for entry in ran]), 2 * each
+    if not left:
+        return _told(entries, None, Exit.NOTHING_ADMISSIBLE)
+    [last] = _round(0, left, 0, compose, at_once, output)
+    return _told(entries, last, last.code)
+
+
+def _round(
+    number: int, arms: Sequence[str], startups: int, compose: Compose, at_once: int, output: Output
+) -> list[Entry]:
+    jobs = [_job(number, arm, compose(arm, startups)) for arm in arms]
+    for job in jobs:
+        sweep.check_room(job.prepared, at_once)
+    codes = sweep.run(jobs, at_once, output)
+    found = zip(arms, jobs, codes, strict=False)
+    return [Entry(number, arm, job.campaign.campaign_id, code, sweep.summary_of(job)) for arm, job, code in found]
+
+
+def _job(number: int, arm: str, prepared: Prepared) -> sweep.Job:
+    words = f"race, round {number}: {arm}" if number else f"confirmation: {arm}"
+    return sweep.Job(words, prepared, replace(prepared.campaign(), name=words))
+
+
+def _told(entries: Sequence[Entry], confirmed: Entry | None, code: Exit) -> Exit:
+    print(lay_out("table", _HEADER, list(_rows(entries))), end="")
+    if confirmed is None:
+        print("no arm is left to be confirmed" if code is Exit.NOTHING_ADMISSIBLE else "the race was not finished")
+        return code
+    told = "it said nothing" if confirmed.summary is None else headline(confirmed.summary).sentence
+    print(f"{confirmed.arm} won, and in startups that the race has not seen: {told}")
+    return code
+
+
+def _rows(entries: Sequence[Entry]) -> Iterator[tuple[str, ...]]:
+    for entry in entries:
+        of_round = [other for other in entries if other.round == entry.round]
+        stays = entry.arm in survivors([other.entrant for other in of_round])
+        yield (
+            str(entry.round),
+            entry.arm,
+            str(_startups(entry)),
+            cells.effect(entry.entrant.effect),
+            _interval(entry, len(of_round)),
+            "" if entry.summary is None else f"{entry.summary.n_exact_pairs}/{entry.summary.n_pairs}",
+            entry.campaign_id,
+            "stays" if stays else entry.fault or "slower half",
+        )
+
+
+def _startups(entry: Entry) -> int:
+    return 0 if entry.summary is None else entry.summary.judgement.n_startups
+
+
+def _interval(entry: Entry, n_entries: int) -> str:
+    """At a level at which all intervals of the round hold together with 95 % (Bonferroni)."""
+    if entry.summary is None:
+        return cells.DASH
+    return cells.bounds(t_interval(list(entry.summary.judgement.startup_medians.values()), 1 - 0.05 / n_entries))
+
+
+def predicted(plan: CampaignPlan, n_arms: int, startups: int) -> str:
+    """How many startups a race will take, before it begins."""
+    stages = rounds(n_arms, startups)
+    words = ", ".join(f"{n} x {each}" for n, each in stages)
+    total = sum(n * each for n, each in stages) + plan.startups
+    return f"{n_arms} arms: {words} startups, then {plan.startups} to confirm: {total} in all"
