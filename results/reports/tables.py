@@ -265,6 +265,8 @@ def contexts(summary: Summary) -> Table | None:
         "accepted / emitted per round",
         "cold TTFT s",
         "growth",
+        "paired effect",
+        "95 %",
     )
     rows = tuple(
         (
@@ -274,6 +276,8 @@ def contexts(summary: Summary) -> Table | None:
             cells.both(group.candidate.accepted_drafts_per_round, group.candidate.emitted_tokens_per_round, 6),
             cells.number(_seconds(group.candidate.cold_ttft_ms), 3),
             growth(before, (length, group)),
+            cells.effect(group.judgement.effect),
+            cells.bounds(group.judgement.interval),
         )
         for before, (length, group) in zip([None, *sized[:-1]], sized, strict=True)
     )

@@ -5,6 +5,7 @@ its inputs allow, the difference is recorded here instead of being fitted.
 """
 
 import json
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -176,6 +177,10 @@ def test_long_context_curve(ram):
     assert [growth.split()[0] for growth in growths] == ["+1.855", "+3.647", "+13.611"]
     per_1024 = [float(growth.split("(")[1].split()[0]) for growth in growths]
     assert per_1024 == pytest.approx([0.057968, 0.056977, 0.106546], abs=1e-5)  # from levels of three decimals
+    # Medians of the listed startups' ratios: 23.687 / 23.786, 37.30 / 37.55.
+    effects = {length: row(markdown, f"{length} ")[5:7] for length in lengths}
+    assert effects["131072"][0] == "-0.42 %" and effects["261888"][0] == "-0.67 %"
+    assert re.fullmatch(r"-0\.5\d+ … -0\.3\d+ %", effects["131072"][1])  # t over three startups
     decode = {length: float(row(markdown, f"{length} ")[1]) for length in lengths}
     published = {"1024": 295.464, "32768": 212.458, "261888": 124.306}
     for length, rate in published.items():
