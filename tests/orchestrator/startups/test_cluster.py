@@ -97,7 +97,9 @@ def test_a_startup_through_ray(cluster: Cluster, plan: CampaignPlan, tmp_path: P
         block = blocks(plan, 0)[0]
         assert len(handle.warm(block, 1, tuple(Role), 6, 1)) == 2
         assert [r.admissible for r in handle.run(block.steps[:2], 6, 1)] == [True, True]
-        assert handle.identity() == {} and handle.samples() == []
+        told = handle.identity()  # the server says nothing; the kernel says what it runs from
+        assert set(told) == {"libraries", "libraries_host"} and handle.samples() == []
+        assert any(Path(code["path"]).name.startswith(("python", "libpython")) for code in told["libraries"])
         end = handle.stop()
     assert end.status is StartupStatus.COMPLETE and handle.stop() is end
     assert reaper.start_ticks(server.pid) is None
