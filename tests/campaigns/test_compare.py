@@ -166,6 +166,14 @@ def test_a_server_without_accepted_counts_is_held_to_e3():
     assert not compare(CONTROL, candidate, 4).admissible
 
 
+def test_an_arm_that_drafts_nothing_has_no_accepted_counts_to_report():
+    """As vLLM without a drafter beside vLLM with one that tells each step's drafts."""
+    plain = without_engine(request(Role.CANDIDATE))
+    plain = replace(plain, n_rounds=plain.completion_tokens - 1)
+    assert required_level(4, CONTROL, plain) is Exactness.STRUCTURE
+    assert compare(CONTROL, plain, 4).admissible
+
+
 def test_a_partner_leaves_with_an_inadmissible_request():
     hit = request(Role.CANDIDATE, admissible=False, reasons=(Reason.CACHE_HIT,), cached_tokens=64)
     pair = compare(CONTROL, hit, Exactness.ACCEPTANCE)

@@ -21,6 +21,7 @@ from orchestrator.hosts import reaper
 from orchestrator.startups.stand import Assignment, Stand
 
 SMALL_SERVER = Path(__file__).parents[1] / "small_server.py"
+UNHURRIED = ("--token-pause", "0.02")  # on a busy host shorter pauses let two chunks come together
 FIXTURE = Fixture("f", '{"prompt": "abc"}', (1,), chat=False)
 SAME = (Arm("one"), Arm("two"))
 DIFFERENT = (
@@ -102,7 +103,7 @@ def gone(pid: int) -> bool:
 
 
 def test_one_server_serves_both_arms(stand: StandMaker) -> None:
-    it = stand()
+    it = stand(*UNHURRIED)
     [uuid] = it.acquire((), 0.0)
     record = it.start()
     assert record.role is None and record.device_uuids == (uuid,) and record.ready_ns
@@ -205,7 +206,7 @@ def test_a_server_that_dies_in_mid_answer(stand: StandMaker) -> None:
 
 
 def test_the_first_of_a_pair_is_kept_when_the_second_fails(stand: StandMaker) -> None:
-    it = stand("--die-after", "2")
+    it = stand("--die-after", "2", *UNHURRIED)
     first, second = it.run(ready(it).steps[:2], 6, 1)
     assert first.admissible and not second.admissible
 
@@ -237,7 +238,7 @@ def test_stop_is_the_same_whatever_came_before(stand: StandMaker) -> None:
 
 
 def test_an_attached_server_is_measured_and_left_alone(stand: StandMaker, tmp_path: Path) -> None:
-    running = stand("--token-pause", "0.02")  # on a busy host shorter pauses let two chunks come together
+    running = stand(*UNHURRIED)
     ready(running)
     url = running.servers[0].base_url
     plan = replace(running.plan, lease=replace(running.plan.lease, inventory="simulated:foreign", indices=(0,)))
