@@ -30,6 +30,7 @@ demo: $(STAMP)
 	$(BIN)/campaign run campaign=speculation campaign.pairs=1  # what the drafter is worth; an effect this wide needs few pairs
 
 test: $(STAMP)
+	@$(BIN)/python -m kernels.build --arch x86-64-v3 > /dev/null  # what was built from older sources is refused
 	$(BIN)/python -m pytest $(PARALLEL) -m 'not gpu and not multi_gpu and not sanitizer and not acceptance'
 
 acceptance: $(STAMP)
