@@ -85,6 +85,7 @@ def test_a_linear_drift_cancels_in_abba_and_not_elsewhere():
     assert drift_bias(Order.BLOCKED, 6) == pytest.approx(0.0055, abs=5e-5)
 
 
+@pytest.mark.acceptance
 def test_the_command_prints_every_table(monkeypatch, capsys):
     cheap = [table for table in tables._TABLES if "earlier" not in table[1] and "bootstrap" not in table[1]]
     monkeypatch.setattr(tables, "_TABLES", [table for table in cheap if "A/A startups" not in table[0]])

@@ -367,6 +367,7 @@ def test_a_startup_that_died_says_why_and_a_command_that_is_none_is_not_tried_ag
     assert tried == [ServerFailed, ServerFailed, CannotExecute]
 
 
+@pytest.mark.acceptance
 def test_a_sweep_ends_with_the_campaign_that_was_ended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place.store.parent)  # Hydra writes a sweep's words below outputs/
     place.happens = lambda: os.kill(os.getpid(), signal.SIGINT)
@@ -418,6 +419,7 @@ def test_a_large_difference_ends_at_the_first_look(
     assert place.standing() == (CampaignStatus.COMPLETE, 12, 1) and looked(place)[0] == looks
 
 
+@pytest.mark.acceptance
 def test_equal_arms_end_as_equivalent_or_at_the_last_startup(place: Place) -> None:
     place.script = differing(0.0)
     assert place.run(*DECIDED) == Exit.COMPLETE
@@ -433,6 +435,7 @@ def test_equal_arms_end_as_equivalent_or_at_the_last_startup(place: Place) -> No
     assert looked(place)[0] == [(3, "equivalent")]
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("startup", [1, 3])
 def test_who_is_stopped_between_looks_decides_as_who_is_not(place: Place, tmp_path: Path, startup: int) -> None:
     place.script = differing(-0.004, noise=1)
@@ -509,6 +512,7 @@ def test_a_sweep_ends_with_one_table_of_its_campaigns(place: Place, capsys: pyte
     assert sorted(line.split()[1] for line in lines[2:]) == sorted(ids)
 
 
+@pytest.mark.acceptance
 def test_a_person_who_ends_a_sweep_ends_all_of_it(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.happens = lambda: os.kill(os.getpid(), signal.SIGINT)
     words = ["run", "--multirun", *SMALL, "campaign.seed=0,1,2", f"store.path={place.store}"]

@@ -179,6 +179,7 @@ def _command(pid: int) -> bytes:
         return b""
 
 
+@pytest.mark.acceptance
 def test_startups_side_by_side_have_devices_of_their_own_and_the_next_takes_one_that_is_left(
     cluster: Cluster, plan: CampaignPlan, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def test_greedy_tokens_of_one_rank(server: Any, start: Any, size: int) -> None:
         assert set(hits) == set(range(size)) and len(set(hits.values())) == 1
 
 
+@pytest.mark.acceptance
 def test_ranks_stop_at_the_same_round_and_go_on(start: Any) -> None:
     """A client that leaves is heard of by each rank on its own; they must agree on the round."""
     with start("--tensor-parallel-size=2", "--audit-ranks", SHORT) as parallel:
@@ -52,6 +53,7 @@ def test_ranks_stop_at_the_same_round_and_go_on(start: Any) -> None:
         assert greedy(parallel) == expected
 
 
+@pytest.mark.acceptance
 def test_a_dead_rank_fails_the_request_and_the_server(start: Any) -> None:
     with start("--tensor-parallel-size=2", SHORT) as parallel:
         events = parallel.events("/v1/completions", prompt="a b", max_tokens=200, ignore_eos=True)
