@@ -47,7 +47,7 @@ def engine_with(make: Any, graphs: type[Graphs], **options: Any) -> Any:
     return engine
 
 
-@pytest.mark.parametrize("speculation", ("dflash", "lookup", "none"))
+@pytest.mark.parametrize("speculation", ("dflash", pytest.param("lookup", marks=pytest.mark.acceptance), "none"))
 def test_pieces_depend_on_their_inputs_alone(make: Any, speculation: str) -> None:
     """What a graph would have captured of the first requests answers the later ones: other seeds, lengths, settings."""
     runs = []
@@ -84,7 +84,7 @@ def test_what_a_broken_request_left_in_the_draft_window_is_not_seen(make: Any) -
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("speculation", ("dflash", "lookup", "none"))
+@pytest.mark.parametrize("speculation", ("dflash", pytest.param("lookup", marks=pytest.mark.acceptance), "none"))
 def test_captures_compute_what_their_pieces_compute(make: Any, speculation: str) -> None:
     """Real captures against the same pieces, which see the same shapes: here only a capture can make a difference.
 

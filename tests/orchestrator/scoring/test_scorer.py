@@ -77,6 +77,7 @@ def test_a_process_that_cannot_start_judges_nothing(monkeypatch: pytest.MonkeyPa
         score(HALF, Answer("\\boxed{0.5}"))
 
 
+@pytest.mark.acceptance
 def test_a_process_that_hangs_dies_with_its_owner() -> None:
     script = (
         "from campaigns.corpora.case import Case\n"

@@ -23,7 +23,7 @@ from orchestrator.hosts.locks import LockFolder
 DRIVER = Path(__file__).with_name("kill_driver.py")
 WITHIN_S = 30.0
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.acceptance]
 
 
 @dataclass
@@ -83,7 +83,6 @@ def test_the_death_of_the_driver_leaves_nothing(driven: Driven) -> None:
     assert eventually(lambda: not driven.is_held())
 
 
-@pytest.mark.acceptance
 def test_the_death_of_the_raylet_leaves_nothing_and_is_told(driven: Driven) -> None:
     raylet = driven.pid_of(b"/raylet/raylet ")
     below = [pid for pid in reaper.descendants(raylet) if b"agent" not in command_of(pid).lower()]
@@ -96,7 +95,6 @@ def test_the_death_of_the_raylet_leaves_nothing_and_is_told(driven: Driven) -> N
     assert not driven.is_held()
 
 
-@pytest.mark.acceptance
 def test_ctrl_c_ends_everything_in_order(driven: Driven) -> None:
     ours = reaper.descendants(driven.driver.pid)
     os.killpg(driven.driver.pid, signal.SIGINT)  # as a terminal does: Ray's processes get it too

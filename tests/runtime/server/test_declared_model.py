@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from runtime.models.random_model import main
 
 TARGET = {
@@ -20,6 +22,7 @@ DRAFTER = {
 }  # fmt: skip
 
 
+@pytest.mark.acceptance
 def test_two_lives_make_the_same_weights_and_say_so(start: Any, tmp_path: Path) -> None:
     shape = tmp_path / "shape.json"
     shape.write_text(json.dumps({"target": TARGET, "drafter": DRAFTER}))

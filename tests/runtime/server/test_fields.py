@@ -205,6 +205,7 @@ def reference(server: Any, oracle_logits: Any) -> tuple[list[int], list[int], Te
 SAMPLED = {"temperature": 0.8, "top_k": 5, "top_p": 0.9, "seed": 4}
 
 
+@pytest.mark.acceptance
 def test_raw_logprobs_are_transformers_log_softmax(server: Any, reference: Any) -> None:
     _, ids, logits = reference
     told = said(server, **SAMPLED, logprobs=20, return_token_ids=True)

@@ -34,7 +34,7 @@ def state(pid: int) -> str:
     return "Z"
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.acceptance)])
 def test_a_signal_ends_everything(start: Any, sent: signal.Signals) -> None:
     with start() as server:
         workers = server.worker_pids
