@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,14 @@ from sqlalchemy import bindparam, text
 
 from campaigns.errors import UsageError
 from campaigns.judging.past import Past
+from campaigns.judging.repeats import Repeats
 from campaigns.judging.rules import rules_of
 from campaigns.judging.statistics import percent
 from campaigns.judging.verdicts import Judgement, Sample, Setting, Verdict
 from campaigns.nearest import nearest
 from campaigns.plan import Role
 from results.reading.effects import Effects, Memory, effects
+from results.reading.groups import group_repeats
 from results.reading.load import waits
 from results.reading.looks import setting_of
 from results.reading.past import Told, known, left_out, lending
@@ -197,7 +199,8 @@ def _rows(reader: Reader, chosen: Sequence[Mapping[str, Any]], memory: Judged) -
         each, whole = told.pasts(one, lending(one, every, without), entering)
         setting = setting_of(one.plan, whole, overloaded.get(one.campaign_id, ""), resamples=0)
         basis = (groups, resolution, each, setting)
-        judge = partial(_judge, about["methodology"], *basis)
+        repeats = partial(group_repeats, reader, one.campaign_id, one.plan)
+        judge = partial(_judge, about["methodology"], *basis, repeats)
         yield from ({**about, **row} for row in memory.rows(one.campaign_id, basis, judge))
 
 
@@ -207,11 +210,17 @@ def _judge(
     resolution: float | None,
     each: Mapping[str, Past],
     setting: Setting,
+    repeats: Callable[[], Mapping[str, Repeats]],
 ) -> list[dict[str, Any]]:
+    """`repeats` reads a whole campaign: it is asked only where something is to be called faster or equivalent."""
     samples = {name: _sample(group, resolution, each.get(name, Past())) for name, group in groups.items()}
     if not samples:
         return []
     judged = rules_of(methodology)(samples, setting)
+    if any(judgement.verdict in (Verdict.FASTER, Verdict.EQUIVALENT) for judgement in judged.fixtures.values()):
+        found = repeats()
+        samples = {name: replace(sample, repeats=found.get(name, {})) for name, sample in samples.items()}
+        judged = rules_of(methodology)(samples, setting)
     return [
         {"fixture": name, **_figures(judgement, groups[name].n_recorded), **_energies(groups[name])}
         for name, judgement in judged.fixtures.items()

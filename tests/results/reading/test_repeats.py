@@ -10,6 +10,7 @@ from campaigns.judging.repeats import LEVEL, remembering
 from campaigns.judging.verdicts import Verdict
 from campaigns.plan import Fixture, Role, Sampling, Seeds, StartupMode, blocks
 from campaigns.seeds import measured_seed, warmup_seed
+from results.history.entries import history
 from results.reading.summary import summarise
 from results.reports.report import render
 from results.store.reader import Reader
@@ -59,6 +60,8 @@ def test_a_memory_decides(ram, remember):
     assert ("control: a prompt" in found.judgement.because) == (Role.CONTROL in remember)
     assert found.exit_code() is Exit.COMPLETE and found.exit_code(strict=True) is Exit.STRICT
     assert "| repeats of a prompt and seed against the first (candidate) | -1" in text
+    with Reader.open(ram / "s") as reader:
+        assert history(reader).verdict.tolist() == ["repeat-sensitive"]
 
 
 def test_fresh_seeds_ask_for_each_once(ram):
