@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# Two processes more than cores, since many tests wait; tests/conftest.py says what stays together and what comes first.
-PARALLEL := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+# One process more than cores, since some tests wait; tests/conftest.py says what stays together and what comes first.
+PARALLEL := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 # The tests start hundreds of interpreters: each would compile every module anew where compiled ones are not kept.
 unexport PYTHONDONTWRITEBYTECODE
 
