@@ -5,12 +5,11 @@ A server of somebody else's names its program; which libraries that loads, nobod
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_hashes: dict[tuple[int, int, int, int], str] = {}  # by device, inode, size and time of change
+from orchestrator.trees import file_sha256
 
 
 def mapped_code(pids: Iterable[int], began_s: float) -> dict[str, str]:
@@ -20,7 +19,7 @@ def mapped_code(pids: Iterable[int], began_s: float) -> dict[str, str]:
     for path in sorted(paths):
         with suppress(OSError):  # gone since, or of another mount
             if Path(path).stat().st_mtime < began_s:
-                found[path] = _sha256(Path(path))
+                found[path] = file_sha256(Path(path))
     return found
 
 
@@ -31,12 +30,3 @@ def _executable(pid: int) -> Iterator[str]:
             _, rights, *_, name = line.split(maxsplit=5) if line.count(" /") else ("", "", "")
             if "x" in rights and not name.endswith(" (deleted)"):
                 yield name
-
-
-def _sha256(path: Path) -> str:
-    stat = path.stat()
-    key = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
-    if key not in _hashes:
-        with path.open("rb") as file:
-            _hashes[key] = hashlib.file_digest(file, "sha256").hexdigest()
-    return _hashes[key]

@@ -38,7 +38,7 @@ class _Bounded(H11Protocol):
     _reading: TimerHandle | None = None
     _writing: TimerHandle | None = None
 
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: Transport) -> None:
         is_full = len(self.connections) >= self.limits.max_open
         super().connection_made(transport)
         if is_full:
