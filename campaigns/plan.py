@@ -1,6 +1,6 @@
 """What a campaign will do, decided once and frozen: arms, fixtures, and the order of every request.
 
-Knows nothing of YAML, servers or devices. `orchestrator.settings.config.build_plan` makes the one `CampaignPlan` of a
+Knows nothing of YAML, servers or devices. `orchestrator.settings.plans.build_plan` makes the one `CampaignPlan` of a
 run; the loop, the store and the report read it. The order is a pure function of the plan, so a resumed campaign
 replays it.
 """

@@ -23,7 +23,7 @@ from campaigns.errors import Exit, UsageError, WorldError
 from campaigns.judging.gates import GateStatus
 from campaigns.judging.statistics import percent, t_interval
 from campaigns.plan import Mode
-from campaigns.records import Probe
+from campaigns.remarks import Probe
 from orchestrator import sweep
 from orchestrator.campaign import execute
 from orchestrator.preparation.prepare import Prepared

@@ -15,7 +15,8 @@ from enum import StrEnum
 from itertools import pairwise
 
 from campaigns.judging.verdicts import Verdict, counted
-from campaigns.records import CampaignStatus, Decision, Probe
+from campaigns.records import CampaignStatus
+from campaigns.remarks import Decision, Probe
 
 PROMOTE = "promote"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from campaigns.judging.statistics import sign_test_p
 from campaigns.plan import PairKey, Role
-from campaigns.records import Score
+from campaigns.remarks import Score
 from campaigns.scorers.verdict import Judged
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from campaigns.errors import Exit, UsageError
 from campaigns.judging.verdicts import counted
-from campaigns.records import Annotation, Mark
+from campaigns.remarks import Annotation, Mark
 from orchestrator.commands.options import CAMPAIGN, campaign_argument, said, store_option
 
 _TAG = re.compile(r"[\w.:/=+@-]{1,64}")

@@ -118,7 +118,7 @@ def add_promote_parser(subparsers: Any) -> None:
 
 
 def run_promote(options: argparse.Namespace) -> int:
-    from campaigns.records import Decision
+    from campaigns.remarks import Decision
     from results.store.writer import Store
 
     entries = [entry for entry in _entries(options) if entry.gate.kind != "decision"]

@@ -260,7 +260,7 @@ def _check_member(reader: Any, campaign_id: str) -> None:
 def run_baseline_drop(options: argparse.Namespace) -> int:
     from datetime import UTC, datetime
 
-    from campaigns.records import Decision
+    from campaigns.remarks import Decision
     from results.store.reader import DROPPED, Reader
     from results.store.writer import Store
 

@@ -35,7 +35,9 @@ from orchestrator.servers.adapters.attach import AttachedServer
 from orchestrator.servers.adapters.control import check_listening
 from orchestrator.servers.adapters.dflash2 import flag_value
 from orchestrator.servers.keys import headers_of
-from orchestrator.settings.config import Config, Prompts, ServerConfig, build_plan, curve_of, fixtures_of, typed
+from orchestrator.settings.config import Config, ServerConfig, typed
+from orchestrator.settings.fixtures import curve_of, fixtures_of
+from orchestrator.settings.plans import Prompts, build_plan
 
 Started = TypeVar("Started", Arm, ServerPlan)
 

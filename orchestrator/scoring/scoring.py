@@ -18,7 +18,8 @@ from campaigns.corpora import choice
 from campaigns.corpora.manifest import Corpus
 from campaigns.errors import IdentityMismatch, NothingAdmissible, UsageError, WorldError
 from campaigns.plan import Phase
-from campaigns.records import Campaign, CampaignStatus, Request, Score
+from campaigns.records import Campaign, CampaignStatus, Request
+from campaigns.remarks import Score
 from campaigns.scorers import scoring
 from campaigns.scorers.verdict import Answer, Verdict
 from orchestrator.scoring.sandbox import Sandbox, Tried

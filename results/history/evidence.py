@@ -8,7 +8,7 @@ from typing import Any
 
 from campaigns.judging.gates import Evidence, Result
 from campaigns.judging.statistics import percent
-from campaigns.records import Probe
+from campaigns.remarks import Probe
 from results.reading.past import family
 from results.reading.profiles import is_profiled
 from results.reading.summary import Summary, curve_of, summarise

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from campaigns.judging.past import Past, centred
 from campaigns.plan import Mode
-from campaigns.records import Decision
+from campaigns.remarks import Decision
 from results.reading.effects import Effects, effects, mean_startups
 from results.reading.profiles import is_profiled
 from results.store.reader import Reader

@@ -20,7 +20,8 @@ from campaigns.judging.rules import rules_of
 from campaigns.judging.statistics import holm, mismatch_bound
 from campaigns.judging.verdicts import Evidence, Judged, Judgement, Verdict, counted
 from campaigns.plan import Mode
-from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Look, Mark, Reason
+from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Look, Reason
+from campaigns.remarks import Mark
 from results.reading import frames
 from results.reading.arrivals import ClientClock, client_clock
 from results.reading.differing import Differing, differing_pairs

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from campaigns.plan import PairKey, Phase, Role
-from campaigns.records import Pair, Request, Score
+from campaigns.records import Pair, Request
+from campaigns.remarks import Score
 from campaigns.scorers.paired import newest
 from results.reading.summary import Summary
 from results.store.reader import Reader

@@ -13,7 +13,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 
-from campaigns.records import Score
+from campaigns.remarks import Score
 from results.reading import frames
 from results.reading.exclusions import excluded, grouped
 from results.reading.groups import Group

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from campaigns.judging.verdicts import counted
 from campaigns.plan import differences
-from campaigns.records import Failure, Reason, Score
+from campaigns.records import Failure, Reason
+from campaigns.remarks import Score
 from campaigns.scope import Scope
 from results.reading.health import Determinism, told_once
 from results.reading.summary import Summary, bound, is_aa

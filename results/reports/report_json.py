@@ -11,7 +11,7 @@ from campaigns.judging.quantiles import METHOD, Quantile
 from campaigns.judging.statistics import MAX_STARTUPS_EXACT, RESAMPLES, Interval, NoiseFloor, percent
 from campaigns.judging.verdicts import Judgement
 from campaigns.plan import differences
-from campaigns.records import Score
+from campaigns.remarks import Score
 from results.reading.groups import Group
 from results.reading.levels import ArmLevels, Source
 from results.reading.schedules import ArmRoute

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from campaigns.judging.statistics import MAX_STARTUPS_EXACT, RESAMPLES, median_or_none, mismatch_bound
 from campaigns.judging.verdicts import counted
 from campaigns.plan import Role
-from campaigns.records import Score
+from campaigns.remarks import Score
 from campaigns.scorers.paired import Discordance, discordance, newest
 from results.reading.exclusions import context_length
 from results.reading.groups import Group

@@ -16,22 +16,18 @@ from sqlalchemy import Connection, RowMapping, Table, select, text
 from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.plan import Role
 from campaigns.records import (
-    Annotation,
     Campaign,
     CampaignStatus,
-    Decision,
     DeviceSample,
     Failure,
     Look,
-    Mark,
     Pair,
-    Probe,
     Request,
     Round,
-    Score,
     Startup,
     StartupEnd,
 )
+from campaigns.remarks import Annotation, Decision, Mark, Probe, Score
 from results.store import schema
 from results.store.damage import Damaged
 from results.store.database import complaint, reader_engine

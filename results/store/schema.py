@@ -28,6 +28,8 @@ from sqlalchemy import (
 REVISION = "0010"  # the newest revision in migrations/versions; a test compares the two
 
 metadata = MetaData()
+_PAIR = ("campaign_id", "startup", "fixture", "seed", "repeat", "block_attempt")  # the natural key of a pair
+_SIDE = (*_PAIR, "role")  # and of one of its requests
 
 
 def _id() -> Column[int]:
@@ -40,6 +42,11 @@ def _campaign() -> Column[str]:
 
 def _hash() -> Column[str]:
     return Column("row_sha256", Text, nullable=False)
+
+
+def _key() -> list[Column[Any]]:
+    """A `PairKey` in columns."""
+    return [*_required(Integer, "startup"), *_required(Text, "fixture"), *_required(Integer, "seed", "repeat")]
 
 
 def _integers(*names: str) -> list[Column[int]]:
@@ -173,28 +180,14 @@ request = Table(
 )
 Index(
     "one_measured_request",
-    request.c.campaign_id,
-    request.c.startup,
-    request.c.fixture,
-    request.c.seed,
-    request.c.repeat,
-    request.c.block_attempt,
-    request.c.role,
+    *(request.c[name] for name in _SIDE),
     unique=True,
     sqlite_where=text("phase = 'measure'"),
 )
 
 Index(
     "measured_energy",  # covering: rows are long, and most stores have no energy at all
-    request.c.campaign_id,
-    request.c.startup,
-    request.c.fixture,
-    request.c.seed,
-    request.c.repeat,
-    request.c.block_attempt,
-    request.c.role,
-    request.c.energy_mj,
-    request.c.completion_tokens,
+    *(request.c[name] for name in (*_SIDE, "energy_mj", "completion_tokens")),
     sqlite_where=text("phase = 'measure' AND energy_mj IS NOT NULL"),
 )
 
@@ -247,9 +240,8 @@ operator_time = Table(
     metadata,
     _id(),
     _campaign(),
-    *_required(Integer, "startup"),
-    *_required(Text, "fixture"),
-    *_required(Integer, "seed", "repeat", "block_attempt"),
+    *_key(),
+    *_required(Integer, "block_attempt"),
     *_required(Text, "role"),
     *_required(Integer, "rounds"),
     *_required(Text, "clock"),
@@ -259,19 +251,7 @@ operator_time = Table(
     *_integers("launches"),
     *_required(Integer, "total_ns"),
     _hash(),
-    UniqueConstraint(
-        "campaign_id",
-        "startup",
-        "fixture",
-        "seed",
-        "repeat",
-        "block_attempt",
-        "role",
-        "piece",
-        "operator",
-        "schedule",
-        name="one_operator_time",
-    ),
+    UniqueConstraint(*_SIDE, "piece", "operator", "schedule", name="one_operator_time"),
 )
 
 pair = Table(
@@ -279,9 +259,8 @@ pair = Table(
     metadata,
     _id(),
     _campaign(),
-    *_required(Integer, "startup"),
-    *_required(Text, "fixture"),
-    *_required(Integer, "seed", "repeat", "block_attempt", "exactness"),
+    *_key(),
+    *_required(Integer, "block_attempt", "exactness"),
     *_integers("divergence_index"),
     Column("divergence_ids", Text),
     Column("delta_log", Float),
@@ -289,7 +268,7 @@ pair = Table(
     Column("admissible", Boolean, nullable=False),
     *_required(Text, "reasons"),
     _hash(),
-    UniqueConstraint("campaign_id", "startup", "fixture", "seed", "repeat", "block_attempt", name="one_pair"),
+    UniqueConstraint(*_PAIR, name="one_pair"),
 )
 
 device_sample = Table(
@@ -344,9 +323,7 @@ score = Table(
     metadata,
     _id(),
     _campaign(),
-    *_required(Integer, "startup"),
-    *_required(Text, "fixture"),
-    *_required(Integer, "seed", "repeat"),
+    *_key(),
     *_required(Text, "role", "utc", "scorer", "version", "arguments_json", "outcome", "details_json"),
     _hash(),
     Index("score_order", "campaign_id", "scorer", "id"),

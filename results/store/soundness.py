@@ -17,21 +17,18 @@ from sqlalchemy import Boolean, Float, Integer, LargeBinary, Table
 
 from campaigns.plan import Mode, Role, StartupMode, Stop
 from campaigns.records import (
-    Annotation,
     Campaign,
     CampaignStatus,
-    Decision,
     DeviceSample,
     Exactness,
     Failure,
     Look,
     Pair,
-    Probe,
     Request,
-    Score,
     Startup,
     StartupEnd,
 )
+from campaigns.remarks import Annotation, Decision, Probe, Score
 from results.store import schema
 from results.store.rows import decode, unpack_ids
 

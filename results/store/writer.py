@@ -22,21 +22,8 @@ from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 
 from campaigns.errors import IdentityMismatch
 from campaigns.plan import Block, Role
-from campaigns.records import (
-    Annotation,
-    Campaign,
-    CampaignStatus,
-    Decision,
-    DeviceSample,
-    Failure,
-    Look,
-    Pair,
-    Probe,
-    Request,
-    Score,
-    Startup,
-    StartupEnd,
-)
+from campaigns.records import Campaign, CampaignStatus, DeviceSample, Failure, Look, Pair, Request, Startup, StartupEnd
+from campaigns.remarks import Annotation, Decision, Probe, Score
 from results.store import schema
 from results.store.database import writer_engine, writing
 from results.store.hashing import canonical_json, rounds_sha256, row_sha256

@@ -13,7 +13,7 @@ from typing import Any
 
 from campaigns.errors import UsageError
 from campaigns.judging.gates import GateStatus, check_of
-from campaigns.records import Probe
+from campaigns.remarks import Probe
 from results.store.hashing import canonical_json
 
 

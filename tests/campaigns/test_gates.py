@@ -6,7 +6,8 @@ import pytest
 
 from campaigns.judging.gates import Curve, Evidence, Gate, GateStatus, Result, curve_faults, ledger
 from campaigns.judging.verdicts import Verdict
-from campaigns.records import CampaignStatus, Decision, Probe
+from campaigns.records import CampaignStatus
+from campaigns.remarks import Decision, Probe
 
 NEW, OLD = {"runtime_sha256": "new"}, {"runtime_sha256": "old"}
 

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import binomtest
 
 from campaigns.plan import PairKey, Role
-from campaigns.records import Score
+from campaigns.remarks import Score
 from campaigns.scorers.paired import discordance, mcnemar_exact_p, newest
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
-from campaigns.records import CampaignStatus, Decision, Failure, Probe, Reason
+from campaigns.records import CampaignStatus, Failure, Reason
+from campaigns.remarks import Decision, Probe
 from orchestrator.cli import main
 from results.store.writer import Store
 from results.transfer.synthetic import CREATED, Driver, Script, Trajectory

@@ -16,7 +16,8 @@ from campaigns.corpora.manifest import Corpus, differences, read, write
 from campaigns.corpora.selection import Selecting, Selection
 from campaigns.errors import Exit, IdentityMismatch, NothingAdmissible, StoreUnwritable, UsageError, WorldError
 from campaigns.plan import Arm, CampaignPlan, Role, ServerPlan, Step
-from campaigns.records import Campaign, CampaignStatus, Request, Score
+from campaigns.records import Campaign, CampaignStatus, Request
+from campaigns.remarks import Score
 from campaigns.scorers.execution import Outcome
 from orchestrator import cli
 from orchestrator.scoring.sandbox import Sandbox, SandboxRefused

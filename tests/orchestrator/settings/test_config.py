@@ -13,7 +13,9 @@ from campaigns.errors import UsageError
 from campaigns.fixtures import PUBLIC_CAPACITY, curve_fixtures
 from campaigns.plan import Fixture, Mode, Order, StartupMode, pair_keys
 from orchestrator.places import CONF
-from orchestrator.settings.config import Config, Prompts, build_plan, curve_of, fixtures_of, register_schema
+from orchestrator.settings.config import Config, register_schema
+from orchestrator.settings.fixtures import curve_of, fixtures_of
+from orchestrator.settings.plans import Prompts, build_plan
 
 
 def config(*overrides: str) -> Config:

@@ -21,8 +21,9 @@ import pytest
 import uvicorn
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Mode, Role, ServerPlan, blocks
-from campaigns.records import Annotation, CampaignStatus, Failure, Reason
-from campaigns.records import Mark as Mark_
+from campaigns.records import CampaignStatus, Failure, Reason
+from campaigns.remarks import Annotation
+from campaigns.remarks import Mark as Mark_
 from orchestrator.cli import main
 from orchestrator.web.app import Pages, application
 from orchestrator.web.charts import Mark, chart

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import binomtest
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan
-from campaigns.records import Score
+from campaigns.remarks import Score
 from orchestrator import cli
 from results.history.entries import Filter
 from results.history.scores import COLUMNS, scores

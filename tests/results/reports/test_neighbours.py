@@ -10,7 +10,7 @@ import pytest
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan, Step
 from campaigns.provenance import Build, Host, fingerprint
-from campaigns.records import Probe
+from campaigns.remarks import Probe
 from orchestrator.neighbours import Turn, _order, _probe
 from results.reports.report import render
 from results.store.reader import Reader

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import pytest
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Order, PairKey, Role, ServerPlan
-from campaigns.records import Calibration, Score
+from campaigns.records import Calibration
+from campaigns.remarks import Score
 from results.reading.summary import summarise
 from results.reports.report import render
 from results.store.reader import Reader

@@ -13,21 +13,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
-from campaigns.records import (
-    Annotation,
-    CampaignStatus,
-    Decision,
-    Failure,
-    Look,
-    Mark,
-    OperatorTime,
-    Probe,
-    Profile,
-    Reason,
-    Score,
-    StartupEnd,
-    StartupStatus,
-)
+from campaigns.records import CampaignStatus, Failure, Look, OperatorTime, Profile, Reason, StartupEnd, StartupStatus
+from campaigns.remarks import Annotation, Decision, Mark, Probe, Score
 from results.store.schema import REVISION
 from results.store.writer import Store
 from results.transfer.synthetic import CREATED, Driver, Script, Trajectory

@@ -14,18 +14,8 @@ from sqlalchemy.exc import IntegrityError
 
 from campaigns.errors import IdentityMismatch, StoreUnreadable, UsageError
 from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan, blocks, pair_keys
-from campaigns.records import (
-    CampaignStatus,
-    Decision,
-    Failure,
-    Probe,
-    Process,
-    Reason,
-    Round,
-    Score,
-    StartupEnd,
-    StartupStatus,
-)
+from campaigns.records import CampaignStatus, Failure, Process, Reason, Round, StartupEnd, StartupStatus
+from campaigns.remarks import Decision, Probe, Score
 from results.reading.frames import requests
 from results.store.hashing import row_sha256
 from results.store.place import DEFAULT
