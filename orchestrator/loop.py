@@ -58,7 +58,7 @@ def _startup(desk: Desk, cluster: Cluster, folder: Path, startup: int, lost: fro
     desk.view.begin(startup)
     tries = desk.plan.server.retries + 1
     for trial in range(tries):
-        recorded = desk.store.recorded(desk.campaign.campaign_id)
+        recorded = desk.store.recorded(desk.campaign.campaign_id, startup)
         missing = _missing(desk.plan, startup, recorded, lost if trial == 0 else frozenset())
         number = recorded.next_startup_attempt(startup)
         death = attempt(desk, cluster, folder, startup, number, missing) if missing else ""

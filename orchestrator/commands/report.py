@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +101,7 @@ def run_status(options: argparse.Namespace) -> int:
             return int(Exit.COMPLETE)
         if options.id is not None:
             name = reader.resolve(options.id)
-            now, log = _now(options.store, name)
+            now, log = _now(reader, name)
             lines = [*details(reader, name), *now, *log]
         else:
             lines = [each.line for each in listed(reader)] + reader.damaged.lines()
@@ -116,12 +115,11 @@ def tell_aside(reader: Any) -> None:
         print(f"{counted(aside, 'archived campaign')} not listed: --archived lists them too", file=sys.stderr)
 
 
-def _now(store: Path, name: str) -> tuple[list[str], list[str]]:
+def _now(reader: Any, name: str) -> tuple[list[str], list[str]]:
     """Of a campaign that runs: what it does and how long it will still take, and the end of its server's log."""
     from orchestrator.web.live import live
-    from results.store.reader import Reader
 
-    now = live(partial(Reader.open, store), name)
+    now = live(reader, name)
     if not now.running:
         return [], []
     doing = f"  startup {max(now.startup, 1)} of {now.n_startups}, {now.left}; newest: {now.doing}"
@@ -139,7 +137,7 @@ def _follow(store: Path, name: str) -> int:
         with Reader.open(store) as reader:
             name = reader.resolve(name)
             lines, status = details(reader, name), reader.status(name)
-        lines[1:1] = _now(store, name)[0]
+            lines[1:1] = _now(reader, name)[0]
         new = [line for line in lines if line not in told]
         print("\n".join(new), end="\n" if new else "", flush=True)
         told.update(new)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
+import scipy.special  # noqa: F401  # verdicts import it when they are asked for: the first page would wait for it
 from jinja2 import Environment, FileSystemLoader
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
@@ -28,7 +29,7 @@ from campaigns.judging.verdicts import Verdict
 from orchestrator.stopping import request_stop
 from orchestrator.web import pages
 from orchestrator.web.guard import Guard, Token
-from orchestrator.web.live import live
+from orchestrator.web.live import Live, live, pairs_of
 from results.history.entries import Judged
 from results.history.status import n_of_open_blocks
 from results.reading.summary import summarise
@@ -83,15 +84,17 @@ class Pages:
     def campaign(self, words: Mapping[str, str], path: Mapping[str, str]) -> str:
         with self.reader() as reader:
             name = reader.resolve(path["id"])
+            pairs = pairs_of(reader, name)
+            now = live(reader, name, pairs)
             summary = summarise(reader, name)
-            plot, pairs, n_pairs = pages.pair_plot(reader, name)
-        now = live(self.reader, name)
-        shown = {"summary": summary, "headline": headline(summary), "plot": plot, "pairs": pairs, "n_pairs": n_pairs}
+        plot, rows = pages.pair_plot(name, pairs)
+        shown = {"summary": summary, "headline": headline(summary), "plot": plot, "pairs": rows, "n_pairs": len(pairs)}
         return self.render("campaign.html", name=name, now=now, **shown)
 
-    def panel(self, name: str) -> str:
-        """The part of a campaign's page that changes while it runs."""
-        return self.render("live.html", now=live(self.reader, name))
+    def live(self, name: str) -> Live:
+        """What changes on a campaign's page while it runs."""
+        with self.reader() as reader:
+            return live(reader, name)
 
     def report(self, words: Mapping[str, str], path: Mapping[str, str]) -> str:
         with self.reader() as reader:
@@ -178,7 +181,7 @@ async def _panels(made: Pages, name: str, request: Request) -> AsyncIterator[str
     last = ""
     while not await request.is_disconnected():
         try:
-            now = await run_in_threadpool(live, made.reader, name)
+            now = await run_in_threadpool(made.live, name)
         except (CampaignError, SQLAlchemyError, OSError):
             yield ": the store cannot be read now\n\n"  # it is being moved or upgraded
         else:

@@ -9,8 +9,8 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -56,46 +56,47 @@ class Live:
 
     status: str
     running: bool
-    reason: str
     n_pairs: int
     n_planned: int
     startup: int  # from 1; 0 before the first
     n_startups: int
     n_rounds: int
-    left: str
-    doing: str
-    effects: tuple[Effect, ...]
-    devices: tuple[str, ...]
-    log_name: str
-    log: tuple[str, ...]
+    left: str = ""
+    doing: str = ""
+    effects: tuple[Effect, ...] = ()
+    devices: tuple[str, ...] = ()
+    log_name: str = ""
+    log: tuple[str, ...] = ()
 
 
-def live(opened: Callable[[], Reader], campaign_id: str) -> Live:
-    with opened() as reader:
-        store = reader.path
-        campaign = reader.campaign(campaign_id)
-        now = standing(reader, campaign)
-        begun = [event.utc for event in reader.status_history(campaign_id) if event.status is CampaignStatus.RUNNING]
-        asked = {"campaign": campaign_id}
-        pairs = pairs_of(reader, campaign_id)
-        samples = [dict(row) for row in reader.connection.execute(_SAMPLES, asked).mappings()]
-        n_rounds = int(reader.connection.scalar(_ROUNDS, asked))
-    plan, folder = json.loads(campaign.plan_json), outputs_folder(store, campaign_id)
-    running = now.status is CampaignStatus.RUNNING
-    began = datetime.fromisoformat(begun[-1]).timestamp() if begun else 0.0
-    events = [event for event in _events(folder / "campaign.jsonl") if event["utc"] >= began]  # of this life
-    log_name, log = _log(folder)
-    return Live(
+def live(reader: Reader, campaign_id: str, pairs: Sequence[Mapping[str, Any]] | None = None) -> Live:
+    """A campaign that has ended shows only how far it came. `pairs` where `pairs_of` has read them already."""
+    pairs = pairs_of(reader, campaign_id) if pairs is None else pairs
+    campaign = reader.campaign(campaign_id)
+    now = standing(reader, campaign)
+    plan, asked = json.loads(campaign.plan_json), {"campaign": campaign_id}
+    ended = Live(
         status=now.status.value,
-        running=running,
-        reason=now.reason,
+        running=False,
         n_pairs=now.n_recorded,
         n_planned=now.n_planned,
         startup=max((int(pair["startup"]) for pair in pairs), default=-1) + 1,
         n_startups=int(plan["startups"]),
-        n_rounds=n_rounds,
-        left=_left(began, events, plan, now.n_planned - now.n_recorded) if running else "",
-        doing=_doing(events) if running else "",
+        n_rounds=int(reader.connection.scalar(_ROUNDS, asked)),
+    )
+    if now.status is not CampaignStatus.RUNNING:
+        return ended
+    folder = outputs_folder(reader.path, campaign_id)
+    begun = [event.utc for event in reader.status_history(campaign_id) if event.status is CampaignStatus.RUNNING]
+    began = datetime.fromisoformat(begun[-1]).timestamp() if begun else 0.0
+    events = [event for event in _events(folder / "campaign.jsonl") if event["utc"] >= began]  # of this life
+    log_name, log = _log(folder)
+    samples = [dict(row) for row in reader.connection.execute(_SAMPLES, asked).mappings()]
+    return replace(
+        ended,
+        running=True,
+        left=_left(began, events, plan, now.n_planned - now.n_recorded),
+        doing=_doing(events),
         effects=tuple(_effects(pairs, int(plan["required_exactness"]))),
         devices=tuple(_device(sample) for sample in samples),
         log_name=log_name,
@@ -105,17 +106,19 @@ def live(opened: Callable[[], Reader], campaign_id: str) -> Live:
 
 def pairs_of(reader: Reader, campaign_id: str) -> list[dict[str, Any]]:
     """Every pair of the newest block attempts, in the order of running."""
-    return [dict(row) for row in reader.connection.execute(_NEWEST, {"campaign": campaign_id}).mappings()]
+    found = reader.connection.execute(_NEWEST, {"campaign": campaign_id})
+    names = list(found.keys())
+    return [dict(zip(names, row, strict=True)) for row in found]
 
 
-def _effects(pairs: list[dict[str, Any]], required: int) -> list[Effect]:
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+def _effects(pairs: Sequence[Mapping[str, Any]], required: int) -> list[Effect]:
+    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for pair in pairs:
         groups[f"{pair['fixture']} seed {pair['seed']}"].append(pair)
     return [_effect(name, rows, required) for name, rows in list(groups.items())[:24]]
 
 
-def _effect(name: str, rows: list[dict[str, Any]], required: int) -> Effect:
+def _effect(name: str, rows: Sequence[Mapping[str, Any]], required: int) -> Effect:
     by_startup: dict[int, list[float]] = defaultdict(list)
     for row in rows:
         if row["admissible"] and row["delta_log"] is not None:

@@ -15,7 +15,6 @@ from campaigns.errors import UsageError
 from campaigns.judging.statistics import percent
 from campaigns.plan import Role
 from orchestrator.web.charts import Mark, chart, legend
-from orchestrator.web.live import pairs_of
 from results.history.comparison import differing, effects
 from results.history.entries import Filter, Judged, chosen, history
 from results.reading.looks import n_planned
@@ -124,9 +123,8 @@ def _result(row: Mapping[str, Any]) -> str:
 # -- one campaign ----------------------------------------------------------------------------------------------------
 
 
-def pair_plot(reader: Reader, campaign_id: str) -> tuple[Markup, list[dict[str, Any]], int]:
-    """The plot of all pairs, rows for the table of the last MAX_ROWS of them, and how many there are."""
-    pairs = pairs_of(reader, campaign_id)
+def pair_plot(campaign_id: str, pairs: Sequence[Mapping[str, Any]]) -> tuple[Markup, list[dict[str, Any]]]:
+    """The plot of all pairs, and rows for the table of the last MAX_ROWS of them."""
     fixtures = list(dict.fromkeys(pair["fixture"] for pair in pairs))
     startups = sorted({int(pair["startup"]) for pair in pairs})
     spread = {startup: [p for p in pairs if p["startup"] == startup] for startup in startups}
@@ -145,7 +143,7 @@ def pair_plot(reader: Reader, campaign_id: str) -> tuple[Markup, list[dict[str, 
     columns = [f"startup {startup + 1}" for startup in startups]
     plot = chart(marks, columns, "effect of every admissible pair") + legend(fixtures[:4])
     table = [dict(pair, effect=_effect(pair), link=case_link(campaign_id, pair)) for pair in pairs[-MAX_ROWS:]]
-    return plot, table, len(pairs)
+    return plot, table
 
 
 def _pair_title(pair: Mapping[str, Any]) -> str:

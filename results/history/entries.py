@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,11 +26,11 @@ from campaigns.judging.verdicts import Judgement, Sample, Setting, Verdict
 from campaigns.nearest import nearest
 from campaigns.plan import Role
 from results.reading.effects import Effects, Memory, effects
-from results.reading.groups import group_repeats
 from results.reading.load import waits
 from results.reading.looks import setting_of
 from results.reading.past import Told, known, left_out, lending
 from results.reading.profiles import is_profiled
+from results.reading.repeats import campaign_repeats
 from results.store.reader import Reader
 
 _CAMPAIGNS = text("""
@@ -104,10 +104,11 @@ def _has(about: Mapping[str, Any], part: str, word: str) -> bool:
 
 
 class Judged:
-    """What a process that is asked many times remembers: effects, and rows that came from the same effects."""
+    """What a process that is asked many times remembers: effects, and what came from the same effects."""
 
     def __init__(self) -> None:
         self.effects = Memory()
+        self._repeats: dict[str, tuple[Mapping[str, Effects], Mapping[str, Repeats]]] = {}
         self._rows: dict[str, tuple[Any, list[dict[str, Any]]]] = {}
 
     def rows(self, name: str, basis: Any, make: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -115,6 +116,15 @@ class Judged:
         if known is None or known[0] != basis:
             known = self._rows[name] = (basis, make())
         return known[1]
+
+    def repeats(
+        self, reader: Reader, plans: Mapping[str, Mapping[str, Any]], found: Mapping[str, Mapping[str, Effects]]
+    ) -> dict[str, Mapping[str, Repeats]]:
+        """Of the campaigns in `plans`; read of all that grew at once, whatever their verdict will be."""
+        old = [name for name in plans if name not in self._repeats or self._repeats[name][0] is not found[name]]
+        read = campaign_repeats(reader, {name: plans[name] for name in old}, found)
+        self._repeats |= {name: (found[name], repeats) for name, repeats in read.items()}
+        return {name: self._repeats[name][1] for name in plans}
 
 
 def history(reader: Reader, wanted: Filter = EVERYTHING, memory: Judged | None = None) -> pd.DataFrame:
@@ -192,15 +202,17 @@ def _rows(reader: Reader, chosen: Sequence[Mapping[str, Any]], memory: Judged) -
     found = effects(reader, {each.campaign_id: each.plan for each in every}, memory.effects)
     resolutions = _resolutions(reader, list(by_id))
     without, told, overloaded = left_out(reader), Told(found), waits(reader)
+    repeats = memory.repeats(
+        reader, {about["campaign_id"]: by_id[about["campaign_id"]].plan for about in chosen}, found
+    )
     for about in (about for about in chosen if about["campaign_id"] not in reader.damaged):
         one = by_id[about["campaign_id"]]
         groups, resolution = found[one.campaign_id], resolutions.get(one.campaign_id)
         entering = [name for name, group in groups.items() if group.pairs]
         each, whole = told.pasts(one, lending(one, every, without), entering)
         setting = setting_of(one.plan, whole, overloaded.get(one.campaign_id, ""), resamples=0)
-        basis = (groups, resolution, each, setting)
-        repeats = partial(group_repeats, reader, one.campaign_id, one.plan)
-        judge = partial(_judge, about["methodology"], *basis, repeats)
+        basis = (groups, resolution, each, setting, repeats[one.campaign_id])
+        judge = partial(_judge, about["methodology"], *basis)
         yield from ({**about, **row} for row in memory.rows(one.campaign_id, basis, judge))
 
 
@@ -210,17 +222,15 @@ def _judge(
     resolution: float | None,
     each: Mapping[str, Past],
     setting: Setting,
-    repeats: Callable[[], Mapping[str, Repeats]],
+    repeats: Mapping[str, Repeats],
 ) -> list[dict[str, Any]]:
-    """`repeats` reads a whole campaign: it is asked only where something is to be called faster or equivalent."""
-    samples = {name: _sample(group, resolution, each.get(name, Past())) for name, group in groups.items()}
+    samples = {
+        name: _sample(group, resolution, each.get(name, Past()), repeats.get(name, {}))
+        for name, group in groups.items()
+    }
     if not samples:
         return []
     judged = rules_of(methodology)(samples, setting)
-    if any(judgement.verdict in (Verdict.FASTER, Verdict.EQUIVALENT) for judgement in judged.fixtures.values()):
-        found = repeats()
-        samples = {name: replace(sample, repeats=found.get(name, {})) for name, sample in samples.items()}
-        judged = rules_of(methodology)(samples, setting)
     return [
         {"fixture": name, **_figures(judgement, groups[name].n_recorded), **_energies(groups[name])}
         for name, judgement in judged.fixtures.items()
@@ -236,10 +246,10 @@ def _resolutions(reader: Reader, ids: Sequence[str]) -> dict[str, float]:
     return {row.campaign_id: row.ns for row in reader.connection.execute(_RESOLUTIONS, {"campaigns": ids})}
 
 
-def _sample(group: Effects, resolution_ns: float | None, past: Past) -> Sample:
+def _sample(group: Effects, resolution_ns: float | None, past: Past, repeats: Repeats) -> Sample:
     level_ns = math.exp(float(np.median(list(group.levels.values())))) if group.levels else None
     relative = resolution_ns / level_ns if resolution_ns is not None and level_ns else None
-    return Sample(group.pairs, group.n_recorded, relative, past, group.levels, group.settle)
+    return Sample(group.pairs, group.n_recorded, relative, past, group.levels, group.settle, repeats)
 
 
 def _figures(judged: Judgement, n_recorded: int) -> dict[str, Any]:

@@ -41,8 +41,9 @@ _ENERGIES = text("""
 SELECT campaign_id, startup, fixture, seed, repeat, block_attempt, role, energy_mj, completion_tokens
 FROM request WHERE phase = 'measure' AND energy_mj IS NOT NULL AND campaign_id IN :campaigns
 """).bindparams(bindparam("campaigns", expanding=True))
-_KEY = ["campaign_id", "startup", "fixture", "seed", "repeat", "block_attempt"]
-_ROW = ("fixture", "seed", "startup", "admissible", "delta_log", "control_first", "control_ns")
+_PAIR = ("startup", "fixture", "seed", "repeat", "block_attempt")
+_ROW = ("admissible", "delta_log", "control_first", "control_ns")
+_KEY = ["campaign_id", *_PAIR]
 _JOULES = tuple((role, f"energy_mj_{role.value}", f"tokens_{role.value}") for role in Role)
 _STATES = text("""
 SELECT c.campaign_id, (SELECT max(id) FROM pair p WHERE p.campaign_id = c.campaign_id),
@@ -50,6 +51,8 @@ SELECT c.campaign_id, (SELECT max(id) FROM pair p WHERE p.campaign_id = c.campai
     (SELECT max(id) FROM failure f WHERE f.campaign_id = c.campaign_id),
     (SELECT max(id) FROM look l WHERE l.campaign_id = c.campaign_id) FROM campaign c
 """)
+
+PairOf = tuple[int, str, int, int, int]  # _PAIR
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Effects:
     levels: dict[int, float]  # ln of the control's median request average in ns, by startup
     settle: dict[int, float]  # ln drift of the control inside each startup
     energy_per_token_j: dict[Role, float]  # of the arms whose every request told it
+    keys: frozenset[PairOf]  # of the pairs
 
     @cached_property
     def medians(self) -> dict[int, float]:
@@ -163,11 +167,12 @@ def _groups(rows: pd.DataFrame, plan: Mapping[str, Any]) -> dict[str, Effects]:
     pairs: dict[str, list[PairEffect]] = {name: [] for name in names.values()}
     levels: dict[str, dict[int, list[float]]] = {name: {} for name in pairs}
     energies: dict[str, list[dict[Role, tuple[float, float]]]] = {name: [] for name in pairs}
+    keys: dict[str, list[PairOf]] = {name: [] for name in pairs}
     recorded = dict.fromkeys(pairs, 0)
+    found = zip(*(rows[name].tolist() for name in _PAIR), strict=True)
     columns = (rows[name].tolist() for name in _ROW)
-    for fixture, seed, startup, admissible, delta, control_first, control_ns, energy in zip(
-        *columns, _energies(rows), strict=True
-    ):
+    for key, admissible, delta, control_first, control_ns, energy in zip(found, *columns, _energies(rows), strict=True):
+        startup, fixture, seed = key[:3]
         name = names.get((fixture, None if plan["corpus"] else seed))
         if name is None:
             continue
@@ -175,6 +180,7 @@ def _groups(rows: pd.DataFrame, plan: Mapping[str, Any]) -> dict[str, Effects]:
         if admissible and not math.isnan(delta):
             pairs[name].append(PairEffect(int(startup), float(delta), bool(control_first)))
             energies[name].append(energy)
+            keys[name].append(key)
             if control_ns > 0:
                 levels[name].setdefault(int(startup), []).append(control_ns)
     return {
@@ -184,6 +190,7 @@ def _groups(rows: pd.DataFrame, plan: Mapping[str, Any]) -> dict[str, Effects]:
             {startup: math.log(statistics.median(values)) for startup, values in sorted(levels[name].items())},
             {s: drift for s, values in levels[name].items() if (drift := settle_drift(values)) is not None},
             _per_token_j(energies[name]),
+            frozenset(keys[name]),
         )
         for name in pairs
     }

@@ -119,7 +119,7 @@ def part(rows: pd.DataFrame, requests: pd.DataFrame, past: Past, setting: Settin
         past=past,
         levels={startup: math.log(ms * 1e6) for startup, ms in control.startup_levels_ms.items()},
         settle=_settle(admissible, setting.source, Role.CONTROL),
-        repeats=_repeats(admissible, requests, setting.plan, setting.source),
+        repeats=repeat_trends(requests, admissible, setting.plan, setting.source),
     )
     return Part(rows, control, candidate, sample)
 
@@ -168,14 +168,6 @@ def _settle(admissible: pd.DataFrame, source: Source, role: Role) -> dict[int, f
     return drifts
 
 
-def _repeats(admissible: pd.DataFrame, requests: pd.DataFrame, plan: Mapping[str, Any], source: Source) -> Repeats:
-    """A corpus asks each prompt once."""
-    if plan["corpus"]:
-        return {}
-    counted = pd.concat([admissible[f"{role}_request_id"] for role in (Role.CONTROL, Role.CANDIDATE)])
-    return repeat_trends(requests, counted, plan, source)
-
-
 def _divergence(row: Any) -> str:
     control, candidate = json.loads(row.divergence_ids)
     where = f"startup {row.startup + 1}, {row.fixture}, seed {row.seed}, repeat {row.repeat}"
@@ -184,23 +176,8 @@ def _divergence(row: Any) -> str:
 
 def group_effects(reader: Reader, campaign_id: str) -> dict[str, list[PairEffect]]:
     """The effects of a campaign's admissible pairs, by group: the short way for floors and histories."""
-    _, source, groups = _read(reader, campaign_id)
-    return {name: pair_effects(rows, source) for name, rows in groups.items()}
-
-
-def group_repeats(reader: Reader, campaign_id: str, plan: Mapping[str, Any]) -> dict[str, Repeats]:
-    """What each group's servers did on prompts and seeds that they had answered before."""
-    requests, source, groups = _read(reader, campaign_id)
-    return {name: _repeats(rows, requests, plan, source) for name, rows in groups.items()}
-
-
-def _read(reader: Reader, campaign_id: str) -> tuple[pd.DataFrame, Source, dict[str, pd.DataFrame]]:
-    """All requests, the clock, and each group's admissible pairs."""
     requests = frames.requests(reader, campaign_id)
     pairs = excluded(frames.pairs(reader, campaign_id, requests), reader.failures(campaign_id))
     groups = grouped(pairs, json.loads(reader.campaign(campaign_id).plan_json))
-    return (
-        requests,
-        source_of(frames.measured(requests)),
-        {name: rows[rows.admissible] for name, rows in groups.items()},
-    )
+    source = source_of(frames.measured(requests))
+    return {name: pair_effects(rows[rows.admissible], source) for name, rows in groups.items()}

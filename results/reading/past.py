@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import text
@@ -36,7 +37,7 @@ class Known:
     fingerprint: Mapping[str, str]
     family: Mapping[str, str]
 
-    @property
+    @cached_property
     def is_aa(self) -> bool:
         return bool(self.plan["mode"] == Mode.AA.value)
 

@@ -185,9 +185,9 @@ class Store:
             rows = [{"utc": utc_now(), "name": name, "campaign_id": i, "note": note} for i in campaign_ids]
             _insert_all(connection, table, [row for row in rows if row["campaign_id"] not in known])
 
-    def recorded(self, campaign_id: str) -> Recorded:
+    def recorded(self, campaign_id: str, startup: int | None = None) -> Recorded:
         with self._writing, writing(self.path), self._engine.connect() as connection:
-            return recorded(connection, campaign_id)
+            return recorded(connection, campaign_id, startup)
 
     def _one(self, table: Table, row: Mapping[str, Any]) -> None:
         with self.transaction() as connection:

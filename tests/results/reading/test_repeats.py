@@ -1,5 +1,8 @@
 """A server that is faster on what it has answered before: found, told in the report, and gone with fresh seeds."""
 
+import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -8,14 +11,17 @@ import pytest
 from campaigns.errors import Exit
 from campaigns.judging.repeats import LEVEL, remembering
 from campaigns.judging.verdicts import Verdict
-from campaigns.plan import Fixture, Role, Sampling, Seeds, StartupMode, blocks
+from campaigns.plan import Fixture, PairKey, Role, Sampling, Seeds, StartupMode, blocks
+from campaigns.records import Failure, Reason
 from campaigns.seeds import measured_seed, warmup_seed
 from results.history.entries import history
+from results.reading.effects import effects
+from results.reading.repeats import campaign_repeats
 from results.reading.summary import summarise
 from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
 from tests.results.reports.test_report import PLAN
 
 LIVES = replace(
@@ -62,6 +68,57 @@ def test_a_memory_decides(ram, remember):
     assert "| repeats of a prompt and seed against the first (candidate) | -1" in text
     with Reader.open(ram / "s") as reader:
         assert history(reader).verdict.tolist() == ["repeat-sensitive"]
+
+
+@pytest.mark.parametrize(("remember", "word"), [((), "inconclusive"), (tuple(Role), "repeat-sensitive")])
+def test_a_history_asks_for_repeats_whatever_the_word_would_be(ram, remember, word):
+    """Startups that do not agree say nothing: a memory is told all the same, in every row as in the report."""
+    plan = replace(LIVES, fixtures=(Fixture("short", "{}", (7, 8)), Fixture("long", "{}", (7,))), pairs=3)
+    world, factors = World(plan, remember), (1, 1.06, 0.95)
+
+    def moved(step, attempt):
+        made = world(step, attempt)
+        return replace(made, round_ms=made.round_ms * factors[step.key.startup] ** (step.role is Role.CANDIDATE))
+
+    found, _ = measured(ram / "s", plan, moved)
+    with Reader.open(ram / "s") as reader:
+        rows = history(reader)
+    assert rows.verdict.tolist() == [group.judgement.verdict.value for group in found.groups] == [word] * 3
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"startup_mode": StartupMode.SWITCH},
+        {"fixtures": (Fixture("short", "{}", (7, 8)), Fixture("long", "{}", (7,)))},
+        {"sampling": Sampling(temperature=0.0)},
+        {"warmups": 0},
+    ],
+)
+@pytest.mark.parametrize("engine", [True, False])
+def test_one_question_over_campaigns_tells_what_each_report_tells(ram, changed, engine):
+    """A repeated life, engines that keep no time, and an excluded pair included."""
+    plan = replace(LIVES, pairs=3, **changed)
+    with Store.open(ram / "s") as store:
+        for seed in (1, 2):
+            driver = Driver(store, replace(plan, seed=seed), World(plan, (Role.CANDIDATE,), seed=seed))
+            name = driver.run()
+            if seed == 2:
+                driver.life(name, 1, 2, blocks(plan, 1))
+                key = PairKey(0, plan.fixtures[0].id, 7, 0)
+                store.failure(Failure(name, CREATED, Reason.OPERATOR, "struck", key=key))
+    if not engine:
+        with closing(sqlite3.connect(ram / "s")) as raw, raw:
+            raw.execute("UPDATE request SET engine_decode_ns = NULL")
+    with Reader.open(ram / "s") as reader:
+        plans = {each.campaign_id: json.loads(each.plan_json) for each in reader.campaigns()}
+        told = campaign_repeats(reader, plans, effects(reader, plans))
+        for name in plans:
+            reports = {group.id: group.repeats for group in summarise(reader, name).groups}
+            assert {group: found for group, found in told[name].items() if found} == {
+                group: found for group, found in reports.items() if found
+            }
 
 
 def test_fresh_seeds_ask_for_each_once(ram):

@@ -166,9 +166,16 @@ def test_a_newer_block_attempt_supersedes_the_older_and_resume_repeats_the_block
         after = store.recorded(campaign.campaign_id)
         assert after.holds(first) and after.holds(second)
         assert after.startup_attempts == {0: 2}
+        driver.life(campaign.campaign_id, 1, 1, blocks(PLAN, 1))
+        whole = store.recorded(campaign.campaign_id)
+        assert store.recorded(campaign.campaign_id, 0) == after, "one startup of two, as if it were alone"
+        other = store.recorded(campaign.campaign_id, 1)
+        assert other.pairs == whole.pairs - after.pairs and other.startup_attempts == {1: 1}
+        assert {**after.block_attempts, **other.block_attempts} == whole.block_attempts
     with Reader.open(path) as reader:
         stored = list(reader.requests(campaign.campaign_id))
-        old = [s for s in stored if s.request.key.fixture == "beta" and s.request.block_attempt == 1]
+        first_life = [s for s in stored if s.request.startup == 0]
+        old = [s for s in first_life if s.request.key.fixture == "beta" and s.request.block_attempt == 1]
         assert len(old) == 5 and all(s.superseded for s in old)
         assert sum(s.superseded for s in stored) == 5
 
