@@ -3,6 +3,7 @@
 KernelError
   UnknownOperator     a name no operator has
   UnknownSchedule     a name no schedule of that operator has
+  RankLost            a rank of a tensor-parallel group that was waited for in vain
   ToolkitError        (kernels.native.toolkit) a compiler that is there and does not work
   BuildError          (kernels.native.building) a native library that could not be built
   LibraryError        (kernels.native.library) a native library that must not be loaded
@@ -21,4 +22,8 @@ class UnknownOperator(KernelError):
 
 
 class UnknownSchedule(KernelError):
+    pass
+
+
+class RankLost(KernelError):
     pass

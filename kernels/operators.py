@@ -12,6 +12,7 @@ from kernels import (
     norm,
     output_gate,
     projection,
+    publication,
     rotary,
     selection,
 )
@@ -21,6 +22,7 @@ from kernels.registry import Op
 OPERATORS: tuple[Op, ...] = (
     norm.OP,
     projection.OP,
+    publication.OP,
     gated.OP,
     rotary.OP,
     attention.OP,

@@ -51,6 +51,7 @@ class ServerOptions:
     keep_nvfp4: bool
     threads: int
     audit_ranks: bool
+    rank_timeout: float
     speculation: str | None
     num_speculative_tokens: int | None
     max_waiting: int
@@ -66,6 +67,7 @@ class ServerOptions:
     def worker_arguments(self) -> list[str]:
         arguments = [f"--model={self.model}", f"--device={self.device}", f"--dtype={self.dtype}"]
         arguments += [f"--threads={self.threads}", f"--prompt-state={self.prompt_state}"]
+        arguments.append(f"--rank-timeout={self.rank_timeout}")
         if self.audit_ranks:
             arguments.append("--audit-ranks")
         if self.keep_nvfp4:
@@ -101,6 +103,13 @@ def parse_options(arguments: list[str] | None = None) -> ServerOptions:
     parser.add_argument("--keep-nvfp4", action="store_true", help="4-bit linears stay in 4 bits")
     parser.add_argument("--threads", type=_positive, default=1, help="CPU threads per engine process")
     parser.add_argument("--audit-ranks", action="store_true", help="compare every sampled token among the ranks")
+    parser.add_argument(
+        "--rank-timeout",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="a rank that a publication waits for longer ends the server",
+    )
     parser.add_argument(
         "--speculation", choices=SPECULATION, help="of requests and arms that name none; default: dflash with a drafter"
     )

@@ -34,7 +34,7 @@ def runner(spec: BuildSpec, blocks_per_sm: int) -> Callable[..., torch.Tensor]:
     def run(x: torch.Tensor, weight: Nvfp4Weight, project: Any = None) -> torch.Tensor:
         """`x` [M, K] and a weight of [2 I, K] -> [M, I] FP16."""
         units = weight.layout("nvfp4-stream-gated", packing.gated_layout)
-        return cuda.launch(spec, x, units, weight.n // 2, weight.global_scale, True, blocks_per_sm)
+        return cuda.launch(spec, x, units, weight.n // 2, weight.global_scale, cuda.GATED, blocks_per_sm)
 
     return run
 

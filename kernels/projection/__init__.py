@@ -1,6 +1,7 @@
 """Linear projection `y = x · wᵀ` of a few rows against a dense or NVFP4 weight.
 
-`run(x [M, K], weight) -> y [M, N]`, `weight` a `DenseWeight` or an `Nvfp4Weight`.
+`run(x [M, K], weight, wide=False) -> y [M, N]`, `weight` a `DenseWeight` or an `Nvfp4Weight`; y in the dtype of x, or
+FP32 sums where `wide`: a rank's share of a product, which is rounded when the shares are added.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def guard(problem: Problem) -> Refusal | None:
     )
 
 
-def run(x: torch.Tensor, weight: Weight, tile: int) -> torch.Tensor:
-    """`x` [M, K], weight [N, K] -> [M, N] in the dtype of `x`, `tile` output columns at a time."""
+def run(x: torch.Tensor, weight: Weight, wide: bool = False, *, tile: int) -> torch.Tensor:
+    """`x` [M, K], weight [N, K] -> [M, N], `tile` output columns at a time."""
     import torch  # on first use, so that listing schedules does not load it
 
     (m, k), n, w = x.shape, weight.n, weight.dequantised()
@@ -49,7 +49,7 @@ def run(x: torch.Tensor, weight: Weight, tile: int) -> torch.Tensor:
         padded = products[:, : -(-count // LANES) * LANES]
         torch.mul(rows, columns, out=padded[:, :count])
         out[:, first : first + count] = padded.sum(-1)[:, :count]
-    return out.to(x.dtype)
+    return out if wide else out.to(x.dtype)
 
 
 COLUMNS_32 = Schedule(

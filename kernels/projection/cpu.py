@@ -38,9 +38,9 @@ def guard(problem: Problem) -> Refusal | None:
 
 
 def runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
-    """`run(x, weight)` through the library of `spec`."""
+    """`run(x, weight, wide)` through the library of `spec`."""
 
-    def run(x: torch.Tensor, weight: Weight) -> torch.Tensor:
+    def run(x: torch.Tensor, weight: Weight, wide: bool = False) -> torch.Tensor:
         rows = x.float() if x.stride(1) == 1 else x.float().contiguous()
         out = rows.new_empty(x.shape[0], weight.n)
         library, head, tail = native(spec, cpu_arch()), (rows.data_ptr(), rows.stride(0)), (out.data_ptr(), weight.n)
@@ -51,7 +51,7 @@ def runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
         else:
             codes = (weight.packed.data_ptr(), weight.scales.data_ptr(), weight.global_scale)
             call(library.entry("nvfp4", NVFP4), *head, *codes, *tail, *shape)
-        return out.to(x.dtype)
+        return out if wide else out.to(x.dtype)
 
     return run
 

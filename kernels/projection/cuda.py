@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 8
 PADDING = 16
+PLAIN, GATED, WIDE = range(3)  # what a streamed projection leaves: FP16, SiLU of a gate times its up, FP32
 ROWS_ENTRY = (*(c_void_p,) * 4, *(c_int,) * 5, c_float, c_void_p)
 STREAM_ENTRY = (*(c_void_p,) * 4, *(c_int,) * 6, c_float, *(c_int,) * 3, c_void_p)
 
@@ -52,7 +53,8 @@ def aligned(x: torch.Tensor) -> torch.Tensor:
 
 
 def rows_runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
-    def run(x: torch.Tensor, weight: Nvfp4Weight) -> torch.Tensor:
+    def run(x: torch.Tensor, weight: Nvfp4Weight, wide: bool = False) -> torch.Tensor:
+        assert not wide, "its guard refuses"
         x = aligned(x)
         y = x.new_empty(x.shape[0], weight.n)
         operands = (weight.packed.data_ptr(), weight.scales.data_ptr(), x.data_ptr(), y.data_ptr())
@@ -64,11 +66,13 @@ def rows_runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
     return run
 
 
-def launch(spec: BuildSpec, x: torch.Tensor, units: torch.Tensor, n: int, global_scale: float, gated: bool,
+def launch(spec: BuildSpec, x: torch.Tensor, units: torch.Tensor, n: int, global_scale: float, form: int,
            blocks_per_sm: int, overlapped: bool = True) -> torch.Tensor:  # fmt: skip
     """One streamed projection to `n` outputs (of a gated pair, `n` of each); `overlapped` with the kernel before it."""
+    import torch  # on first use, so that listing schedules does not load it
+
     x = aligned(x)
-    y = x.new_empty(x.shape[0], n)
+    y = x.new_empty(x.shape[0], n, dtype=torch.float32 if form == WIDE else x.dtype)
     library = native(spec, cuda_arch(x.device.index))
     blocks = blocks_per_sm * multiprocessors(x.device.index)
     row_blocks, k_units, _ = units.shape
@@ -76,15 +80,14 @@ def launch(spec: BuildSpec, x: torch.Tensor, units: torch.Tensor, n: int, global
     operands = (units.data_ptr(), x.data_ptr(), y.data_ptr(), scratch.data_ptr())
     shape = (x.shape[0], n, row_blocks, k_units, x.stride(0), n)
     entry = library.entry("run", STREAM_ENTRY)
-    switches = (int(gated), int(overlapped))
-    call(entry, *operands, *shape, 1.0 / global_scale, *switches, blocks, stream_of(x))
+    call(entry, *operands, *shape, 1.0 / global_scale, form, int(overlapped), blocks, stream_of(x))
     return y
 
 
 def stream_runner(spec: BuildSpec, blocks_per_sm: int) -> Callable[..., torch.Tensor]:
-    def run(x: torch.Tensor, weight: Nvfp4Weight) -> torch.Tensor:
+    def run(x: torch.Tensor, weight: Nvfp4Weight, wide: bool = False) -> torch.Tensor:
         units = weight.layout("nvfp4-stream", packing.layout)
-        return launch(spec, x, units, weight.n, weight.global_scale, False, blocks_per_sm)
+        return launch(spec, x, units, weight.n, weight.global_scale, WIDE if wide else PLAIN, blocks_per_sm)
 
     return run
 
@@ -106,7 +109,7 @@ def stream_guard(problem: Problem) -> Refusal | None:
 
 
 def rows_guard(problem: Problem) -> Refusal | None:
-    return guard(problem, 32)
+    return first_refusal((guard(problem, 32), refuse_unless(not problem.wide, "FP32 outputs; only float16")))
 
 
 ROWS_BUILD = BuildSpec(

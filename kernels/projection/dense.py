@@ -24,19 +24,24 @@ def guard(problem: Problem) -> Refusal | None:
     return None
 
 
-def run(x: torch.Tensor, weight: Weight) -> torch.Tensor:
-    """`x` [M, K] times a weight [N, K] transposed -> [M, N] in the dtype of `x`."""
-    return dense(x, weight) if isinstance(weight, DenseWeight) else nvfp4(x, weight)
+def run(x: torch.Tensor, weight: Weight, wide: bool = False) -> torch.Tensor:
+    """`x` [M, K] times a weight [N, K] transposed -> [M, N] in the dtype of `x`, or FP32."""
+    return dense(x, weight, wide) if isinstance(weight, DenseWeight) else nvfp4(x, weight, wide)
 
 
-def dense(x: torch.Tensor, weight: DenseWeight) -> torch.Tensor:
-    from torch.nn.functional import linear  # on first use, so that listing schedules does not load torch
+def dense(x: torch.Tensor, weight: DenseWeight, wide: bool) -> torch.Tensor:
+    import torch  # on first use, so that listing schedules does not load it
 
-    return linear(x, weight.w.to(x.dtype))
+    w = weight.w.to(x.dtype)
+    if not wide or x.dtype == torch.float32:
+        return torch.nn.functional.linear(x, w)
+    return torch.mm(x, w.T, out_dtype=torch.float32) if x.is_cuda else torch.nn.functional.linear(x.float(), w.float())
 
 
-def nvfp4(x: torch.Tensor, weight: Nvfp4Weight) -> torch.Tensor:
-    out = x.new_empty(x.shape[0], weight.n)
+def nvfp4(x: torch.Tensor, weight: Nvfp4Weight, wide: bool) -> torch.Tensor:
+    import torch  # on first use, so that listing schedules does not load it
+
+    out = x.new_empty(x.shape[0], weight.n, dtype=torch.float32 if wide else x.dtype)
     for first in range(0, weight.n, SLICE):
         last = min(first + SLICE, weight.n)
         out[:, first:last] = accumulate(x, weight, first, last) / weight.global_scale

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Problem:
     """`m` rows of `k` values against `n` columns; `row_stride` counts elements of x between rows.
 
-    `physical_n` is the number of columns the weight really holds: `n`, or more where it was padded.
+    `physical_n` is the number of columns the weight really holds: `n`, or more where it was padded. `wide`: y in FP32.
     """
 
     m: int
@@ -30,9 +30,10 @@ class Problem:
     row_stride: int | None = None
     device: str = "cpu"
     arch: str = ""
+    wide: bool = False
 
 
-def problem_of(x: torch.Tensor, weight: Weight) -> Problem:
+def problem_of(x: torch.Tensor, weight: Weight, wide: bool = False) -> Problem:
     """The problem of `x` [M, K] and `weight`; reads shapes and strides, never values."""
     assert x.ndim == 2 and x.shape[1] == weight.k, f"x is {tuple(x.shape)}, the weight is {weight.n} x {weight.k}"
     device = x.device.type
@@ -45,6 +46,7 @@ def problem_of(x: torch.Tensor, weight: Weight) -> Problem:
         weight_dtype=weight.dtype,
         physical_n=weight.physical_n,
         row_stride=x.stride(0),
+        wide=wide,
         device=device,
         arch=arch_of(device, x.device.index),
     )

@@ -26,7 +26,7 @@ from runtime.errors import ModelError, RequestError
 from runtime.memory.cache import CACHE_DTYPES, DraftCache, PagedCache, hybrid_pages
 from runtime.memory.state import StatePool
 from runtime.models.drafter import Drafter
-from runtime.models.parallel import Group, ShardedWeights, parallelise, shard_config
+from runtime.models.parallel import RANK_TIMEOUT_S, Group, ShardedWeights, parallelise, shard_config
 from runtime.models.random_model import Declaration, fingerprint
 from runtime.models.steps import Memory
 from runtime.models.target import Target
@@ -43,6 +43,7 @@ class EngineOptions:
 
     `prompt_state` `snapshot` keeps the state after each prompt for requests that begin with the same one.
     `keep_nvfp4` keeps NVFP4 linears in 4 bits for the schedules that read them; otherwise they are dequantised at load.
+    `rank_timeout_s` is how long a publication through shared memory waits for a rank.
     """
 
     max_model_len: int | None = None
@@ -58,6 +59,7 @@ class EngineOptions:
     rank: int = 0
     world_size: int = 1
     rendezvous: str | None = None
+    rank_timeout_s: float = RANK_TIMEOUT_S
 
 
 class Engine:
@@ -249,7 +251,7 @@ def _join(shape: EngineShape) -> Group | None:
     if options.world_size == 1:
         return None
     assert options.rendezvous is not None, "checked before"
-    return Group(options.rank, options.world_size, shape.device, options.rendezvous)
+    return Group(options.rank, options.world_size, shape.device, options.rendezvous, options.rank_timeout_s)
 
 
 def _refuse(options: EngineOptions, target: TargetConfig, draft: DraftConfig | None) -> None:

@@ -25,7 +25,7 @@ class Linear:
         self.weight = projection.DenseWeight(weight) if isinstance(weight, Tensor) else weight
         self.operators = operators
         self.site = site
-        self._problems: dict[tuple[int, int, torch.dtype], projection.Problem] = {}
+        self._problems: dict[Hashable, projection.Problem] = {}
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.ndim == 2:
@@ -36,11 +36,15 @@ class Linear:
         """`rows` [M, K] with this projection's weight, or with a copy of it that an audit has made."""
         return self.operators.run(self.site, projection.OP, self.problem(rows), rows, weight)
 
-    def problem(self, rows: Tensor) -> projection.Problem:
-        key = (rows.shape[0], rows.stride(0), rows.dtype)
+    def share(self, rows: Tensor, weight: projection.Weight) -> Tensor:
+        """The same in FP32: a rank's share of a product, not yet rounded."""
+        return self.operators.run(self.site, projection.OP, self.problem(rows, wide=True), rows, weight, True)
+
+    def problem(self, rows: Tensor, wide: bool = False) -> projection.Problem:
+        key = (rows.shape[0], rows.stride(0), rows.dtype, wide)
         problem = self._problems.get(key)
         if problem is None:
-            problem = self._problems[key] = projection.problem_of(rows, self.weight)
+            problem = self._problems[key] = projection.problem_of(rows, self.weight, wide)
         return problem
 
 

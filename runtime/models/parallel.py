@@ -1,18 +1,19 @@
 """Tensor parallel: one process per rank, the same decoder with a share of every head, channel and vocabulary row.
 
-Column-parallel weights are cut by output rows, row-parallel ones by input columns; a row-parallel product is summed
-over the ranks in rank order in FP32, so that every rank holds the same bits. The head is cut by vocabulary;
-`runtime.engine.vocabulary` merges what the ranks find in their parts. Embedding and drafter are whole on every rank.
-Equal bits give equal tokens, so no token has to be sent; `Group.agree` carries what only one rank can know.
+Column-parallel weights are cut by output rows, row-parallel ones by input columns; the shares of a row-parallel
+product are added in rank order in FP32 by the norm behind it (`kernels.publication`), so that every rank holds the same
+bits. The head is cut by vocabulary; `runtime.engine.vocabulary` merges what the ranks find in their parts. Embedding
+and drafter are whole on every rank. Equal bits give equal tokens, so no token has to be sent; `Group.agree` carries
+what only one rank can know.
 
-Knows no requests and no kernels.
+Knows no requests and no schedules.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
@@ -20,15 +21,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from kernels import publication
 from kernels.projection.nvfp4 import GROUP
+from kernels.publication import Ranks
 from runtime.config import TargetConfig
 from runtime.errors import ModelError
 from runtime.models import quant
-from runtime.models.layers import Linear, Weight
+from runtime.models.layers import Linear, RmsNorm, Weight
 from runtime.models.target import Head, Target
 from runtime.operators import Operators
 
 _TIMEOUT = timedelta(minutes=10)
+RANK_TIMEOUT_S = 30.0  # of a schedule that waits for a rank by itself
 _DIVIDED = (
     "num_attention_heads",
     "num_key_value_heads",
@@ -43,9 +47,14 @@ _BY_OUTPUTS = re.compile(r"_proj(_[abz])?\.weight$|^lm_head\.weight$|linear_attn
 
 
 class Group:
-    """The ranks of one engine on one host. `rendezvous` is a file that they all can see and nobody else uses."""
+    """The ranks of one engine on one host. `rendezvous` is a file that they all can see and nobody else uses.
 
-    def __init__(self, rank: int, size: int, device: torch.device, rendezvous: str) -> None:
+    `ranks` is what schedules publish by; a rank that they wait for longer than `limit_s` is lost, see `Ranks.lost`.
+    """
+
+    def __init__(
+        self, rank: int, size: int, device: torch.device, rendezvous: str, limit_s: float = RANK_TIMEOUT_S
+    ) -> None:
         self.rank, self.size = rank, size
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -54,6 +63,7 @@ class Group:
             backend, init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=_TIMEOUT
         )
         self._device = device
+        self.ranks = Ranks(rank, size, self.gather, rendezvous, _apart(device, size), limit_s)
 
     def close(self) -> None:
         """Leave; every rank does. The next group of this process needs another rendezvous file."""
@@ -61,17 +71,9 @@ class Group:
 
     def gather(self, x: Tensor) -> list[Tensor]:
         """Every rank's `x`, in rank order; shapes are equal."""
-        parts = [torch.empty_like(x) for _ in range(self.size)]
-        dist.all_gather(parts, x.contiguous())
-        return parts
-
-    def sum(self, x: Tensor) -> Tensor:
-        """Partial products added in rank order in FP32, rounded once to the type of `x`."""
-        first, *others = self.gather(x)
-        total = first.float()
-        for part in others:
-            total = total + part.float()
-        return total.to(x.dtype)
+        parts = x.new_empty(self.size * x.numel())
+        dist.all_gather_into_tensor(parts, x.reshape(-1))
+        return list(parts.view(self.size, *x.shape))
 
     def agree(self, flag: bool) -> bool:
         """Rank 0's flag, on every rank."""
@@ -83,6 +85,20 @@ class Group:
         """Whether every rank holds these values, by a 63-bit hash of them."""
         own = torch.tensor([hash(values) >> 1], dtype=torch.int64, device=self._device)
         return all(torch.equal(part, own) for part in self.gather(own))
+
+
+def _apart(device: torch.device, size: int) -> str:
+    """Why ranks on devices 0 to `size` - 1 cannot write into each other's memory; empty where they can."""
+    if device.type != "cuda":
+        return ""
+    if size > torch.cuda.device_count():
+        return f"{size} ranks and {torch.cuda.device_count()} GPUs in sight"
+    far = [other for other in range(size) if other != device.index and not _reaches(device.index, other)]
+    return f"GPU {device.index} does not reach the memory of GPU {far[0]}" if far else ""
+
+
+def _reaches(device: int, other: int) -> bool:
+    return torch.cuda.can_device_access_peer(device, other)
 
 
 def shard_config(config: TargetConfig, size: int) -> TargetConfig:
@@ -128,21 +144,54 @@ class ShardedWeights(Mapping[str, Weight]):
         return value.chunk(self._size, axis)[self._rank].contiguous()
 
 
-class Summed:
-    """A row-parallel projection: every rank's partial product, added up."""
+@dataclass(frozen=True, eq=False)
+class Share:
+    """A rank's part of a row-parallel product, not yet made: its rows and the projection."""
 
-    def __init__(self, linear: Linear, group: Group) -> None:
-        self._linear, self._group = linear, group
+    rows: Tensor
+    linear: Linear
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return self._group.sum(self._linear(x))
+
+class RowParallel:
+    """A row-parallel projection. Its product is made, added up and published by the norm behind it."""
+
+    def __init__(self, linear: Linear) -> None:
+        self._linear = linear
+
+    def __call__(self, x: Tensor) -> Share:
+        return Share(x, self._linear)
+
+
+class PublishingNorm:
+    """An RMSNorm before which the ranks' shares of a product are added up, through the `publication` operator."""
+
+    def __init__(self, norm: RmsNorm, ranks: Ranks, operators: Operators) -> None:
+        self._norm, self._ranks, self._operators = norm, ranks, operators
+        self._problems: dict[Hashable, publication.Problem] = {}
+
+    def after(self, x: Tensor, delta: Tensor | Share | None) -> tuple[Tensor, Tensor]:
+        """`x + delta` and its norm [M, N]."""
+        if not isinstance(delta, Share):
+            return self._norm.after(x, delta)
+        linear, norm = delta.linear, self._norm
+        key = (delta.rows.shape, x.stride(0), x.dtype)
+        problem = self._problems.get(key)
+        if problem is None:
+            problem = self._problems[key] = publication.problem_of(delta.rows, linear.weight, x, self._ranks)
+        operands = (delta.rows, linear.weight, x, norm.scale, norm.eps, self._ranks, linear.share, norm.after)
+        return self._operators.run(f"{linear.site}.publication", publication.OP, problem, *operands)
 
 
 def parallelise(target: Target, group: Group, operators: Operators) -> None:
     """Turn a decoder made of one rank's weights into that rank's part of the whole."""
+
+    def publishing(norm: RmsNorm) -> PublishingNorm:
+        return PublishingNorm(norm, group.ranks, operators)
+
     for layer in target.layers:
-        layer.mixer.out = Summed(layer.mixer.out, group)
-        layer.mlp.down = Summed(layer.mlp.down, group)
+        layer.mixer.out, layer.mlp.down = RowParallel(layer.mixer.out), RowParallel(layer.mlp.down)
+        layer.input_norm, layer.post_norm = publishing(layer.input_norm), publishing(layer.post_norm)
+    target.norm = publishing(target.norm)
     if target.config.tie_word_embeddings:
         rows = target.embedding.chunk(group.size)[group.rank].contiguous()
         target.head = Head(rows, operators, "lm_head")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import select
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,10 +40,12 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._buffer = bytearray()
+        self._sending = threading.Lock()
 
     def send(self, message: Message) -> None:
         try:
-            self._connection.sendall(encode(message))
+            with self._sending:
+                self._connection.sendall(encode(message))
         except OSError as error:
             raise PeerGone from error
 

@@ -13,15 +13,17 @@ import platform
 import signal
 import socket
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernels.errors import KernelError
+from kernels.errors import KernelError, RankLost
 from runtime.errors import RuntimeFault
 from runtime.identity import numeric_environment
 from runtime.text.generation import NO_PENALTIES, Generation, Step
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from runtime.workers.gate import GrammarTokenizer
 
 _PR_SET_PDEATHSIG = 1
+_WATCH_S = 0.25
 _NATIVE_TRACE = "\nException raised from "  # where torch goes on in C++
 
 
@@ -49,11 +52,12 @@ def main() -> int:
     channel = Channel(socket.socket(fileno=options.channel))
     try:
         worker = _load(options, channel)
+        worker.watch()
         channel.send({"event": "ready", "facts": worker.facts()})
         worker.serve()
     except PeerGone:
         return 0
-    except (RuntimeFault, RankMismatch, StateInDoubt) as error:
+    except (RuntimeFault, RankMismatch, RankLost, StateInDoubt) as error:
         channel.send({"event": "fatal", "message": str(error)})
         return 1
     return 0
@@ -69,6 +73,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--max-model-len", type=int)
     parser.add_argument("--kv-cache-dtype")
     parser.add_argument("--rendezvous")
+    parser.add_argument("--rank-timeout", type=float, required=True)
     parser.add_argument("--audit-ranks", action="store_true")
     parser.add_argument("--keep-nvfp4", action="store_true")
     parser.add_argument("--prompt-state", required=True)
@@ -101,6 +106,7 @@ def _load(options: argparse.Namespace, channel: Channel) -> Worker:
             rank=options.rank,
             world_size=options.world_size,
             rendezvous=options.rendezvous,
+            rank_timeout_s=options.rank_timeout,
         ),
     )
     vocab_size = engine.decoder.target.config.vocab_size
@@ -133,6 +139,12 @@ class Worker:
             "versions": {"torch": torch.__version__, **_cuda_version(torch)},
             "environment": numeric_environment(os.environ),
         }
+
+    def watch(self) -> None:
+        """Ends this process, from a thread beside it, once another rank was waited for in vain: the main one may then
+        stand in a collective that never ends."""
+        if self._group is not None:
+            threading.Thread(target=_until_lost, args=(self._group.ranks.lost, self._channel), daemon=True).start()
 
     def serve(self) -> None:
         while True:
@@ -235,6 +247,14 @@ class Worker:
 
     def _reply(self, call: int, value: Any) -> None:
         self._channel.send({"event": "reply", "call": call, "value": value})
+
+
+def _until_lost(lost: Callable[[], str], channel: Channel) -> None:
+    while not (told := lost()):
+        time.sleep(_WATCH_S)
+    with suppress(PeerGone):
+        channel.send({"event": "fatal", "message": told})
+    os._exit(1)
 
 
 def _profiled(profiler: Any, step: Step) -> Step:

@@ -7,7 +7,7 @@ import torch
 
 from kernels.checking.cases.projection import ProjectionTrial, weight_of
 from kernels.checking.cases.trial import Draw
-from kernels.checking.compare import first_difference
+from kernels.checking.compare import first_difference, rel_l2
 from kernels.projection import OP, Problem, problem_of
 from kernels.projection.nvfp4 import padded
 from kernels.registry import select
@@ -73,3 +73,26 @@ def test_refuses_with_a_reason(name, problem, words):
     chosen = select(OP, problem, name)
     assert chosen.schedule.name == "dense"
     assert words in chosen.refusals[0][1].reason
+
+
+def sums_and_rounded(schedule: str, device: str) -> None:
+    """FP32 sums, rounded, are what the schedule gives without `wide`."""
+    form = "nvfp4" if device == "cuda" or schedule == "dense" else "float16"
+    trial = ProjectionTrial(8, 544, 1024, "float16", form, 8, device)
+    chosen = select(OP, problem_of(trial.x, trial.weight, wide=True), schedule)
+    if chosen.refusals:
+        pytest.skip(chosen.explain())
+    sums = chosen.schedule.run(trial.x, trial.weight, True)
+    assert sums.dtype == torch.float32 and rel_l2(sums, OP.reference(trial.x, trial.weight)) < 2e-6
+    assert first_difference(sums.half(), chosen.schedule.run(trial.x, trial.weight)) is None
+
+
+@pytest.mark.parametrize("schedule", [s.name for s in OP.schedules if not (s.build and s.build.language == "cuda")])
+def test_wide_outputs_are_the_sums_before_they_are_rounded(schedule):
+    sums_and_rounded(schedule, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("schedule", [s.name for s in OP.schedules if not (s.build and s.build.language == "c++")])
+def test_wide_outputs_are_the_sums_before_they_are_rounded_on_a_gpu(schedule):
+    sums_and_rounded(schedule, "cuda")

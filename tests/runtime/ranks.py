@@ -116,6 +116,15 @@ def answers(built: Engine, samplers: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def published(built: Engine) -> dict[str, Any]:
+    """The greedy answers where partial products travel through shared memory, and how often they did."""
+    built.routes.enable({"publication": "cpu-shared"})
+    said = answers(built, ["greedy"])
+    built.routes.enable({})
+    hits = {row["schedule"]: row["hits"] for row in built.counters() if row["operator"] == "publication"}
+    return {"answers": {name: tokens for name, (tokens, _) in said.items()}, "hits": hits}
+
+
 def gathered(built: Engine) -> int:
     return sum(row["hits"] for row in built.counters() if row["operator"] == "vocabulary")
 
@@ -162,12 +171,13 @@ def audits(built: Engine) -> dict[str, bool]:
 def main() -> None:
     rank, size, rendezvous, output = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
     torch.set_num_threads(1)
-    found = SimpleNamespace(answers={}, selections={}, audits={})
+    found = SimpleNamespace(answers={}, selections={}, audits={}, published={})
     for model in MODELS:
         built = engine(rank, size, f"{rendezvous}-{model}", model)
         found.answers[model] = answers(built, ["greedy"] if model == "4-bit" else list(SAMPLERS))
         if built.group is not None:
             found.audits = audits(built)
+            found.published[model] = published(built)
             found.selections = selections(built.group)
             built.group.close()
     if size == 1:

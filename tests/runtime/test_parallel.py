@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from kernels.native.machine import cpu_arch
+from kernels.publication.cpu import SCHEDULE as SHARED
+
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = (2, pytest.param(4, marks=pytest.mark.acceptance))
 
@@ -80,6 +83,17 @@ def test_whole_rows_travel_only_where_the_sampler_needs_them(ranks: list[dict[st
         assert all(of[name] == 0 for of in counts.values() for name in ("greedy, free", "greedy, masked"))
         assert counts["plain"]["top-20, free"] == counts["plain"]["top-5, free"] == 0
         assert counts["plain"]["no top-k, free"] > 7 and counts["twins"]["top-5, free"] > 7
+
+
+@pytest.mark.skipif(bool(SHARED.machine and SHARED.machine.refusal("cpu", cpu_arch())), reason="no x86-64-v3")
+def test_ranks_that_publish_through_shared_memory_say_the_same(
+    alone: dict[str, Any], ranks: list[dict[str, Any]]
+) -> None:
+    for rank in ranks:
+        for model, found in rank["published"].items():
+            assert found["hits"]["cpu-shared"] > 50 and found["hits"] == ranks[0]["published"][model]["hits"]
+            for name, tokens in found["answers"].items():
+                assert tokens == alone["answers"][model][name][0], (model, name)
 
 
 def test_audit_mode_notices_on_every_rank_that_one_differs(ranks: list[dict[str, Any]]) -> None:

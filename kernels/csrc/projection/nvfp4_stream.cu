@@ -58,7 +58,7 @@ __device__ __forceinline__ void decode(uint32_t q, uint32_t scale, uint32_t (&h)
 struct Operands {
   const uint8_t* weight;
   const __half* x;
-  __half* y;
+  void* y;               // FP32 where the form is kWide, else FP16
   float* partial;        // [block + row block][kOutputs]: no two pairs of a block and a row block it shares have the same sum
   unsigned int* arrived; // [row blocks], zero between launches
   int m, n, row_blocks, k_units, x_stride, y_stride;
@@ -117,8 +117,10 @@ __device__ __forceinline__ void collect(float4& sum, float4* share, int count) {
 }
 #endif
 
+enum Form { kPlain = 0, kGated = 1, kWide = 2 };  // FP16, SiLU of a gate times its up, FP32
+
 // Values of one lane: [m tile][row g or g + 8, column 2c or 2c + 1], m tiles 2 * group and 2 * group + 1 of the row block.
-template <bool kGated>
+template <Form kForm>
 __device__ __forceinline__ void store(const Operands& o, int row_block, int group, int lane, const float4 (&v)[2]) {
   const int g = lane >> 2, c = lane & 3;
   const float a[2][4] = {{v[0].x, v[0].y, v[0].z, v[0].w}, {v[1].x, v[1].y, v[1].z, v[1].w}};
@@ -126,22 +128,25 @@ __device__ __forceinline__ void store(const Operands& o, int row_block, int grou
   for (int i = 0; i < 4; i++) {
     const int row = 2 * c + (i & 1), r = g + (i >> 1) * 8;
     if (row >= o.m) continue;
-    if constexpr (kGated) {  // m tile 0 holds gate rows, m tile 1 the up rows of the same outputs
+    if constexpr (kForm == kGated) {  // m tile 0 holds gate rows, m tile 1 the up rows of the same outputs
       const float gate = __half2float(__float2half_rn(a[0][i] * o.scale));
       const __half silu = __float2half_rn(gate / (1.0f + __expf(-gate)));
       const int column = row_block * (kRows / 2) + group * 16 + r;
-      if (column < o.n) o.y[static_cast<int64_t>(row) * o.y_stride + column] = __hmul(silu, __float2half_rn(a[1][i] * o.scale));
+      if (column < o.n) static_cast<__half*>(o.y)[static_cast<int64_t>(row) * o.y_stride + column] = __hmul(silu, __float2half_rn(a[1][i] * o.scale));
     } else {
 #pragma unroll
       for (int t = 0; t < 2; t++) {
         const int column = row_block * kRows + (group * 2 + t) * 16 + r;
-        if (column < o.n) o.y[static_cast<int64_t>(row) * o.y_stride + column] = __float2half_rn(a[t][i] * o.scale);
+        const int64_t place = static_cast<int64_t>(row) * o.y_stride + column;
+        if (column >= o.n) continue;
+        if constexpr (kForm == kWide) static_cast<float*>(o.y)[place] = a[t][i] * o.scale;
+        else static_cast<__half*>(o.y)[place] = __float2half_rn(a[t][i] * o.scale);
       }
     }
   }
 }
 
-template <bool kGated>
+template <Form kForm>
 __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_constant__ Operands o) {
   extern __shared__ __align__(128) uint8_t raw[];
   Shared& s = *reinterpret_cast<Shared*>(raw);
@@ -248,7 +253,7 @@ __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_const
       sm90::named_barrier(kConsumed, kConsumers);
       v[1] = s.half_sum[group][1][lane];
     }
-    if (k_tile == 0 && first) store<kGated>(o, row_block, group, lane, v);
+    if (k_tile == 0 && first) store<kForm>(o, row_block, group, lane, v);
 #else
     if (!whole) {
       float4* partial = reinterpret_cast<float4*>(o.partial) + row_block * (kOutputs / 4) + group * 64 + lane;
@@ -267,7 +272,7 @@ __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_const
         v[1] = s.half_sum[group][1][lane];
       }
     }
-    if (k_tile == 0 && (whole || s.last)) store<kGated>(o, row_block, group, lane, v);
+    if (k_tile == 0 && (whole || s.last)) store<kForm>(o, row_block, group, lane, v);
 #endif
     sm90::named_barrier(kConsumed, kConsumers);  // half_sum and last are free again
   }
@@ -283,15 +288,15 @@ EXPORT int64_t ENTRY(workspace_bytes)(int row_blocks, int blocks) {
   return static_cast<int64_t>(row_blocks) * 4 + 128 + static_cast<int64_t>(blocks + row_blocks) * kOutputs * 4;
 }
 
-// weight: row_blocks * k_units units; x: [m][>= k_units * 128] FP16; y: [m][n] FP16; strides count elements.
-// gated: n counts gate (and up) rows. overlapped: launch before the previous kernel of the stream has finished.
+// weight: row_blocks * k_units units; x: [m][>= k_units * 128] FP16; y: [m][n]; strides count elements.
+// form: gated counts gate (and up) rows in n. overlapped: launch before the previous kernel of the stream has finished.
 EXPORT int ENTRY(run)(const void* weight, const void* x, void* y, void* workspace, int m, int n, int row_blocks, int k_units, int x_stride,
-                      int y_stride, float global_scale, int gated, int overlapped, int blocks, void* stream_) {
+                      int y_stride, float global_scale, int form, int overlapped, int blocks, void* stream_) {
   const int64_t counters = (static_cast<int64_t>(row_blocks) * 4 + 127) / 128 * 128;
-  Operands o{static_cast<const uint8_t*>(weight), static_cast<const __half*>(x), static_cast<__half*>(y),
+  Operands o{static_cast<const uint8_t*>(weight), static_cast<const __half*>(x), y,
              reinterpret_cast<float*>(static_cast<uint8_t*>(workspace) + counters), static_cast<unsigned int*>(workspace),
              m, n, row_blocks, k_units, x_stride, y_stride, global_scale * 16384.0f};  // the decode's 2^-14
-  auto kernel = gated ? stream<true> : stream<false>;
+  auto kernel = form == kGated ? stream<kGated> : form == kWide ? stream<kWide> : stream<kPlain>;
   cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSizeBytes);
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute;

@@ -15,6 +15,15 @@ ROOT = Path(__file__).resolve().parents[3]
 QUESTION = "Hugo fills 4 boxes with 9 coins each. Ida takes 6 coins away. How many coins are left?"
 GREEDY = {"temperature": 0.0, "max_tokens": 60, "ignore_eos": True, "return_token_ids": True}
 SHORT = "--max-model-len=256"
+ON_GPUS = ("--device=cuda", "--dtype=float16")
+DEVICES = [
+    pytest.param((), marks=pytest.mark.acceptance, id="cpu"),
+    pytest.param(ON_GPUS, marks=pytest.mark.multi_gpu, id="cuda"),
+]
+PUBLISHING = [
+    pytest.param((), "cpu-shared", marks=pytest.mark.acceptance, id="cpu"),
+    pytest.param(ON_GPUS, "peers", marks=pytest.mark.multi_gpu, id="cuda"),
+]
 
 
 def greedy(server: Any) -> list[int]:
@@ -53,9 +62,40 @@ def test_ranks_stop_at_the_same_round_and_go_on(start: Any) -> None:
         assert greedy(parallel) == expected
 
 
-@pytest.mark.acceptance
-def test_a_dead_rank_fails_the_request_and_the_server(start: Any) -> None:
-    with start("--tensor-parallel-size=2", SHORT) as parallel:
+def select(server: Any, **schedules: str) -> None:
+    assert server.ask("PUT", "/campaign/arm", {"name": "x", "schedules": schedules}).status == 200
+
+
+@pytest.mark.multi_gpu
+def test_two_gpus_that_publish_into_each_others_memory_say_the_same(start: Any) -> None:
+    with start("--tensor-parallel-size=2", "--audit-ranks", *ON_GPUS, SHORT) as parallel:
+        expected = greedy(parallel)
+        select(parallel, publication="peers")
+        assert greedy(parallel) == expected and greedy(parallel) == expected
+        counters = parallel.ask("GET", "/campaign/counters").json["counters"]
+        hits = {row["rank"]: row["hits"] for row in counters if row["schedule"] == "peers"}
+        assert set(hits) == {0, 1} and hits[0] == hits[1] > 100
+
+
+@pytest.mark.parametrize(("options", "schedule"), PUBLISHING)
+def test_a_rank_that_stands_still_ends_the_server_with_a_sentence(start: Any, options: Any, schedule: str) -> None:
+    with start("--tensor-parallel-size=2", "--rank-timeout=2", *options, SHORT) as parallel:
+        select(parallel, publication=schedule)
+        expected = greedy(parallel)
+        pids = parallel.worker_pids
+        events = parallel.events("/v1/completions", prompt="a b", max_tokens=200, ignore_eos=True)
+        next(events)
+        os.kill(pids[1], signal.SIGSTOP)
+        said = list(events)
+        assert "error" in said[-2] and said[-1] == "[DONE]" and len(expected) == 60
+        assert parallel.process.wait(timeout=30) == 1
+        assert "rank 0 waited 2 s for rank 1 in publication" in parallel.log.read_text()
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.mark.parametrize("options", DEVICES)
+def test_a_dead_rank_fails_the_request_and_the_server(start: Any, options: Any) -> None:
+    with start("--tensor-parallel-size=2", *options, SHORT) as parallel:
         events = parallel.events("/v1/completions", prompt="a b", max_tokens=200, ignore_eos=True)
         next(events)
         pids = parallel.worker_pids

@@ -1,0 +1,105 @@
+"""Publication problems in one process: the other ranks send what they have, then the rank under test publishes.
+
+Every other rank is a real end of the protocol with its own epochs, but it only sends. Ranks that run at the same time,
+late ones and lost ones are in `tests/kernels/test_publication.py`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from kernels.checking.cases.norm import EPS
+from kernels.checking.cases.projection import weight_of
+from kernels.checking.cases.trial import Case, Draw, Outputs, Trial
+from kernels.checking.compare import inside_poison
+from kernels.projection import dense
+from kernels.publication import OP, Ranks, cpu, cuda, problem_of
+from kernels.registry import Schedule
+
+# Loud rows leave little of FP16's range.
+STATES = {"live": 1.0, "changed": -3.0, "zeros": 0.0, "loud": 300.0, "restored": 1.0}
+
+
+class PublicationTrial(Trial):
+    states = tuple(STATES)
+
+    def __init__(self, rows: int, width: int, k: int, place: tuple[int, int], dtype: str, device: str) -> None:
+        self.rank, size = place
+        draw, kind = Draw(rows * 1_000_003 + width * 1_009 + k, device), getattr(torch, dtype)
+        self.values = [draw.normal(rows, k, dtype=kind) for _ in range(size)]
+        self.weights = [weight_of(draw, width, k, dtype) for _ in range(size)]
+        self.xs = [inside_poison(values) for values in self.values]
+        self.stream = draw.normal(rows, width, dtype=kind)
+        self.residual = inside_poison(self.stream, 4)
+        self.scale = inside_poison(1 + draw.normal(width, scale=0.1))
+        self.shares = [dense.run(x, weight, wide=True) for x, weight in zip(self.values, self.weights, strict=True)]
+        self.sent = [share.clone() for share in self.shares]
+        self.group = [Ranks(rank, size, self._gather) for rank in range(size)]
+        self.problem = problem_of(self.xs[self.rank], self.weights[self.rank], self.residual, self.group[self.rank])
+        self._wire(size, device)
+
+    def _wire(self, size: int, device: str) -> None:
+        on = torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device)
+        room = cuda.inbox_bytes(size) if device == "cuda" else cpu.inbox_bytes(size)
+        inboxes = [torch.zeros(room, dtype=torch.uint8, device=on) for _ in range(size)]
+        for ranks in self.group:
+            addresses = tuple(inbox.data_ptr() for inbox in inboxes)
+            ranks.mail = cuda.local(addresses, on, inboxes) if device == "cuda" else cpu.local(inboxes)
+
+    def _gather(self, own: torch.Tensor) -> list[torch.Tensor]:
+        return [own if rank == self.rank else share for rank, share in enumerate(self.sent)]
+
+    def set_state(self, state: str) -> None:
+        for x, values, sent, share in zip(self.xs, self.values, self.sent, self.shares, strict=True):
+            x.copy_(values * STATES[state])
+            sent.copy_(share * STATES[state])
+        self.residual.copy_(self.stream * min(STATES[state], 30.0))
+
+    def launch(self, schedule: Schedule) -> tuple[torch.Tensor, torch.Tensor]:
+        for ranks in self.group if schedule.build else ():
+            if ranks.rank != self.rank:
+                self._send(ranks)
+        operands = (self.xs[self.rank], self.weights[self.rank], self.residual, self.scale, EPS, self.group[self.rank])
+        return schedule.run(*operands)
+
+    def _send(self, ranks: Ranks) -> None:
+        if self.device == "cuda":
+            cuda.exchange(self.sent[ranks.rank], self.residual, self.scale, EPS, ranks, collect=False)
+        else:
+            cpu.exchange(self.sent[ranks.rank], ranks, collect=False)
+
+    def run(self, schedule: Schedule) -> Outputs:
+        return dict(zip(("s", "y"), self.launch(schedule), strict=True))
+
+    def expected(self) -> Outputs:
+        shares = list(zip(self.xs, self.weights, strict=True))
+        return dict(zip(("s", "y"), OP.reference(shares, self.residual, self.scale, EPS), strict=True))
+
+
+def case(rows: int, width: int, k: int, place: tuple[int, int], dtype: str = "float32", device: str = "cpu") -> Case:
+    """`place` is the rank under test and the number of ranks."""
+    name = f"r{rows}-w{width}-k{k}-rank{place[0]}of{place[1]}-{dtype}"
+    return Case(name, partial(PublicationTrial, rows, width, k, place, dtype), device)
+
+
+CPU = (
+    *(case(rows, 48, 32, (rows % 2, 2)) for rows in range(1, 9)),
+    case(8, 101, 20, (1, 3), "float16"),
+    case(5, 1024, 64, (3, 4), "bfloat16"),
+    case(2, 37, 8, (7, 8)),
+)
+CUDA = (
+    *(case(rows, 5120, 256, (rows % 2, 2), "float16", device="cuda") for rows in range(1, 9)),
+    case(8, 5120, 256, (2, 4), "bfloat16", device="cuda"),
+    case(8, 5120, 3072, (0, 2), "float16", device="cuda"),
+    case(7, 1096, 64, (1, 3), "float16", device="cuda"),
+    case(8, 128, 64, (4, 8), "float16", device="cuda"),
+    case(3, 8192, 64, (1, 2), "float16", device="cuda"),
+)
+CASES = CPU + CUDA
+SANITIZED = (CUDA[0], CUDA[7], CUDA[10], CUDA[12])
+HAMMERED = (CUDA[7], CUDA[8], CUDA[10])
+# The launch of the rank under test and the others' sends on one device; between GPUs: `benchmarks/publication.py`.
+WORKING_SETS = {"cpu": ((CPU[9], 16),), "cuda": ((CUDA[9], 16),)}

@@ -1,0 +1,216 @@
+// Publication of a row-parallel projection: a block of 640 threads per row sends its FP32 values into every other rank's memory, takes
+// theirs as they come, adds all in rank order, rounds, adds the residual, and norms the sum in the order of rms.cuh.
+//
+// A value travels with the epoch of its publication in one 64-bit word, which is written and read as a whole: it is there when its
+// epoch is, so that no flag, and no fence for one, has to follow it over the link. All are system-scope accesses. Inbox of a rank:
+// words [2 slots][ranks][8 rows][8192]; publication `epoch` uses slot epoch % 2. Nothing is reset: epochs only rise, and after
+// 2^32 - 1 comes 2, which keeps slots alternating and never meets the zero of memory that nobody wrote. A rank overwrites what it sent
+// two publications ago once it has all of the last one, which the others send when they are done with the one before: every kernel
+// sends behind `wait_for_previous`.
+// A rank that does not come within the limit is lost: the outputs are NaN, the host's `fault` names it, and no later launch waits.
+#include "abi.h"
+#include "rms.cuh"
+
+namespace ENTRY(code) {  // named: nvcc gives an unnamed one another name in every build
+
+using namespace rms;
+
+constexpr int kMostRows = 8, kMostWidth = 8192, kMostRanks = 8;
+constexpr int kThreads = 640, kStep = kThreads * kPiece;
+constexpr int kNormThreads = 128, kNormWarps = kNormThreads / 32;
+constexpr unsigned int kLooks = 1024;  // between two looks at the clock
+
+struct State { unsigned int epoch, arrived, lost, unused; };
+struct Words { uint64_t x[kPiece]; };
+
+struct Operands {
+  const float* partial;
+  const void* residual;
+  const float* scale;
+  void *s, *y;
+  uint64_t* inbox[kMostRanks];
+  State* state;
+  volatile int* fault;  // lost rank + 1, epoch
+  int64_t residual_stride;
+  uint64_t limit_ns;
+  int rank, size, width;
+  float eps;
+  bool collect;
+};
+
+__device__ __forceinline__ uint64_t now_ns() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+  return t;
+}
+__device__ __forceinline__ void send(uint64_t* to, uint64_t a, uint64_t b) {
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(a), "l"(b) : "memory");
+}
+__device__ __forceinline__ void look(const uint64_t* from, uint64_t& a, uint64_t& b) {
+  asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(from) : "memory");
+}
+__device__ __forceinline__ uint64_t word(float value, unsigned int epoch) { return static_cast<uint64_t>(epoch) << 32 | __float_as_uint(value); }
+__device__ __forceinline__ float value(uint64_t word) { return __uint_as_float(static_cast<uint32_t>(word)); }
+__device__ __forceinline__ bool of(uint64_t word, unsigned int epoch) { return static_cast<uint32_t>(word >> 32) == epoch; }
+
+// Where `source` puts row `row` of `epoch` in an inbox.
+__device__ __forceinline__ uint64_t* place(uint64_t* inbox, const Operands& o, unsigned int epoch, int source, int row) {
+  return inbox + (static_cast<int64_t>((epoch & 1) * o.size + source) * kMostRows + row) * kMostWidth;
+}
+
+// This thread's pieces of one source, all looked at together until each has its epoch; false if the limit ends it.
+template <int kPieces>
+__device__ bool take(const Operands& o, const uint64_t* from, unsigned int epoch, bool lost, uint64_t until_ns, float (&v)[kPieces][kPiece]) {
+  const int first = threadIdx.x * kPiece;
+  for (unsigned int turn = 1;; turn++) {
+    Words w[kPieces];
+    bool there = true;
+#pragma unroll
+    for (int i = 0; i < kPieces; i++)
+      if (first + i * kStep < o.width) {
+        const uint64_t* at = from + first + i * kStep;
+        look(at, w[i].x[0], w[i].x[1]), look(at + 2, w[i].x[2], w[i].x[3]);
+      }
+#pragma unroll
+    for (int i = 0; i < kPieces; i++)
+      if (first + i * kStep < o.width)
+#pragma unroll
+        for (int j = 0; j < kPiece; j++) v[i][j] = value(w[i].x[j]), there &= of(w[i].x[j], epoch);
+    if (there) return true;
+    if (lost || (turn % kLooks == 0 && now_ns() > until_ns)) return false;
+  }
+}
+
+__device__ __forceinline__ void lose(const Operands& o, unsigned int epoch, int source) {
+  if (atomicExch(&o.state->lost, source + 1u) == 0) {
+    o.fault[1] = static_cast<int>(epoch);
+    __threadfence_system();
+    o.fault[0] = source + 1;
+  }
+}
+
+template <typename A, int kPieces>
+__global__ void __launch_bounds__(kThreads) publish(const __grid_constant__ Operands o) {
+  __shared__ float4 summed[kMostWidth / kPiece];
+  __shared__ float of_warp[kNormWarps];
+  sm90::launch_next();
+  const int first = threadIdx.x * kPiece, row = blockIdx.x;
+  float4 scale[kPieces];
+#pragma unroll
+  for (int i = 0; i < kPieces; i++)
+    if (first + i * kStep < o.width) scale[i] = __ldg(reinterpret_cast<const float4*>(o.scale + first + i * kStep));
+  sm90::wait_for_previous();
+
+  const unsigned int before = __ldcg(&o.state->epoch), epoch = before + 1 ? before + 1 : 2;
+  const bool lost = __ldcg(&o.state->lost) != 0;
+  float own[kPieces][kPiece] = {};
+#pragma unroll
+  for (int i = 0; i < kPieces; i++)
+    if (first + i * kStep < o.width) {
+      const float4 x = __ldcg(reinterpret_cast<const float4*>(o.partial + static_cast<int64_t>(row) * o.width + first + i * kStep));
+      own[i][0] = x.x, own[i][1] = x.y, own[i][2] = x.z, own[i][3] = x.w;
+    }
+  for (int peer = 0; peer < o.size; peer++) {
+    if (peer == o.rank) continue;
+    uint64_t* to = place(o.inbox[peer], o, epoch, o.rank, row) + first;
+#pragma unroll
+    for (int i = 0; i < kPieces; i++)
+      if (first + i * kStep < o.width) {
+        send(to + i * kStep, word(own[i][0], epoch), word(own[i][1], epoch));
+        send(to + i * kStep + 2, word(own[i][2], epoch), word(own[i][3], epoch));
+      }
+  }
+
+  if (o.collect) {
+    Piece<A> v[kPieces];
+#pragma unroll
+    for (int i = 0; i < kPieces; i++)
+      if (first + i * kStep < o.width) v[i] = load(static_cast<const A*>(o.residual) + row * o.residual_stride + first + i * kStep);
+    float total[kPieces][kPiece];
+    const uint64_t until_ns = now_ns() + o.limit_ns;
+    for (int source = 0; source < o.size; source++) {
+      float part[kPieces][kPiece] = {};
+      if (source != o.rank && !take<kPieces>(o, place(o.inbox[o.rank], o, epoch, source, row), epoch, lost, until_ns, part)) {
+        lose(o, epoch, source);
+#pragma unroll
+        for (int i = 0; i < kPieces; i++)
+#pragma unroll
+          for (int j = 0; j < kPiece; j++) part[i][j] = __uint_as_float(0x7FFFFFFFu);
+      }
+#pragma unroll
+      for (int i = 0; i < kPieces; i++)
+#pragma unroll
+        for (int j = 0; j < kPiece; j++) {
+          const float x = source == o.rank ? own[i][j] : part[i][j];
+          total[i][j] = source == 0 ? x : total[i][j] + x;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < kPieces; i++)
+      if (first + i * kStep < o.width) {
+#pragma unroll
+        for (int j = 0; j < kPiece; j++) v[i].set(j, v[i][j] + rounded<A>(total[i][j]));
+        store(static_cast<A*>(o.s) + static_cast<int64_t>(row) * o.width + first + i * kStep, v[i]);
+        summed[threadIdx.x + i * kThreads] = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
+      }
+    __syncthreads();
+    if (threadIdx.x < kNormThreads) {  // the order of torch's RMSNorm, which knows 128 threads
+      float sum = 0;
+      for (int at = threadIdx.x; at * kPiece < o.width; at += kNormThreads) {
+        const float4 x = summed[at];
+        const float wide[kPiece] = {x.x, x.y, x.z, x.w};
+        sum = square(wide, sum);
+      }
+      sum = over_lanes(sum);
+      if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+    const float inverse = inverse_root((of_warp[0] + of_warp[2]) + (of_warp[1] + of_warp[3]), o.width, o.eps);
+#pragma unroll
+    for (int i = 0; i < kPieces; i++)
+      if (first + i * kStep < o.width) {
+        const float by[kPiece] = {scale[i].x, scale[i].y, scale[i].z, scale[i].w};
+#pragma unroll
+        for (int j = 0; j < kPiece; j++) v[i].set(j, __fmul_rn(by[j], __fmul_rn(inverse, v[i][j])));
+        store(static_cast<A*>(o.y) + static_cast<int64_t>(row) * o.width + first + i * kStep, v[i]);
+      }
+  }
+  __syncthreads();
+  // The last block leaves the epoch behind: all have read the one before.
+  if (threadIdx.x == 0 && sm90::arrive_last(&o.state->arrived, gridDim.x)) o.state->epoch = epoch;
+}
+
+template <typename A>
+cudaError_t run(const Operands& o, int rows, void* stream) {
+  const int pieces = (o.width + kStep - 1) / kStep;
+  return pieces <= 1 ? launch(publish<A, 1>, dim3(rows), kThreads, stream, o)
+         : pieces <= 2 ? launch(publish<A, 2>, dim3(rows), kThreads, stream, o) : launch(publish<A, 4>, dim3(rows), kThreads, stream, o);
+}
+
+}
+using namespace ENTRY(code);
+
+EXPORT int ENTRY(revision)() { return 1; }
+
+// Zeroed memory of the current device that other processes may map, and the 64 bytes by which they do.
+EXPORT int ENTRY(allocate)(int64_t size_bytes, void** made, void* handle) {
+  cudaError_t error = cudaMalloc(made, size_bytes);
+  if (error == cudaSuccess) error = cudaMemset(*made, 0, size_bytes);
+  if (error == cudaSuccess) error = cudaDeviceSynchronize();
+  if (error == cudaSuccess) error = cudaIpcGetMemHandle(static_cast<cudaIpcMemHandle_t*>(handle), *made);
+  return error;
+}
+EXPORT int ENTRY(attach)(const void* handle, void** mapped) {
+  return cudaIpcOpenMemHandle(mapped, *static_cast<const cudaIpcMemHandle_t*>(handle), cudaIpcMemLazyEnablePeerAccess);
+}
+
+// partial FP32 [rows][width] contiguous; residual [rows][width], its stride in elements; s, y contiguous; inboxes: addresses of every
+// rank's inbox; type 0 FP16, 1 BF16; width a multiple of 4 and at most 8192. Without collect the rows are sent and nothing is written.
+EXPORT int ENTRY(run)(const float* partial, const void* residual, const float* scale, void* s, void* y, const uint64_t* inboxes, void* state,
+                      void* fault, int rank, int size, int rows, int width, int64_t residual_stride, int type, float eps, int64_t limit_ns,
+                      int collect, void* stream) {
+  Operands o{partial, residual, scale, s, y, {}, static_cast<State*>(state), static_cast<volatile int*>(fault), residual_stride,
+             static_cast<uint64_t>(limit_ns), rank, size, width, eps, collect != 0};
+  for (int i = 0; i < size; i++) o.inbox[i] = reinterpret_cast<uint64_t*>(inboxes[i]);
+  return type == 0 ? ENTRY(code)::run<__half>(o, rows, stream) : ENTRY(code)::run<__nv_bfloat16>(o, rows, stream);
+}
