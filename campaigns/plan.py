@@ -77,6 +77,12 @@ class Arm:
     args: tuple[str, ...] = ()
     speculation: str = ""  # dflash, lookup or none; empty: the server's own
     num_speculative_tokens: int | None = None  # drafts a round; None: the server's own
+    tree: str = ""  # the folder of code that its server runs from; empty: one for both arms
+
+    @property
+    def life(self) -> tuple[Pairs, tuple[str, ...], str]:
+        """What a server cannot change once it runs."""
+        return self.env, self.args, self.tree
 
     @property
     def choices(self) -> Pairs:
@@ -91,6 +97,8 @@ def differences(control: Arm, candidate: Arm) -> tuple[str, ...]:
     named = [*_changed("", control.choices, candidate.choices), *_changed("env ", control.env, candidate.env)]
     if control.args != candidate.args:
         named.append(f"args: {' '.join(control.args) or 'none'} -> {' '.join(candidate.args) or 'none'}")
+    if control.tree != candidate.tree:
+        named.append(f"tree: {control.tree or 'this one'} -> {candidate.tree or 'this one'}")
     return tuple(named)
 
 

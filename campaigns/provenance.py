@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from campaigns.plan import CampaignPlan, Seeds
+from campaigns.plan import Arm, CampaignPlan, Seeds
 
 METHODOLOGY_VERSION = 3  # raised whenever a number could come out differently from the same rows
 
@@ -52,7 +52,8 @@ def sha256_text(text: str) -> str:
 def fingerprint(plan: CampaignPlan, build: Build, host: Host, files: Mapping[str, str]) -> dict[str, str]:
     """Flat and ordered by name; every value is text.
 
-    `files` are those of the server by content, `server.file.NAME` -> SHA-256; the words of `plan` then name no paths.
+    `files` are those of the server by content, `server.file.NAME` -> SHA-256; the words of `plan` then name no paths,
+    and an arm's `tree` is the hash of what lies in it.
     """
     parts: dict[str, Any] = {
         **asdict(build),
@@ -60,8 +61,8 @@ def fingerprint(plan: CampaignPlan, build: Build, host: Host, files: Mapping[str
         **{f"host.{name}": value for name, value in asdict(host).items()},
         **{f"sampling.{name}": value for name, value in asdict(plan.sampling).items()},
         "methodology_version": METHODOLOGY_VERSION,
-        "arm.control": asdict(plan.control),
-        "arm.candidate": asdict(plan.candidate),
+        "arm.control": arm_facts(plan.control),
+        "arm.candidate": arm_facts(plan.candidate),
         "server.adapter": plan.server.adapter,
         "server.command": plan.server.command,
         "server.args": plan.server.args,
@@ -79,6 +80,11 @@ def fingerprint(plan: CampaignPlan, build: Build, host: Host, files: Mapping[str
         **({"lease.per_host": str(plan.lease.per_host)} if plan.lease.per_host > 1 else {}),
     }
     return {name: value if isinstance(value, str) else canonical_json(value) for name, value in sorted(parts.items())}
+
+
+def arm_facts(arm: Arm) -> dict[str, Any]:
+    """Without the tree where it has none: such arms are those of campaigns from before arms could have one."""
+    return {name: value for name, value in asdict(arm).items() if value or name != "tree"}
 
 
 def differing_keys(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:

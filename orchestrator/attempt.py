@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -63,6 +64,9 @@ def _require_same_files(desk: Desk) -> None:
     """A campaign is one server: a script that was edited meanwhile would make its later lives another's."""
     now = commanded.named(commanded.files_of(desk.plan))
     changed = [name for name, sha256 in now.items() if desk.prepared.fingerprint.get(name) != sha256]
+    for arm, key in ((desk.plan.control, "arm.control"), (desk.plan.candidate, "arm.candidate")):
+        if arm.tree and json.loads(desk.prepared.fingerprint[key])["tree"] != commanded.tree_of(arm):
+            changed.append(f"the tree of {arm.name} ({arm.tree})")
     if changed:
         names = ", ".join(name.removeprefix("server.file.") for name in changed)
         raise IdentityMismatch(

@@ -1,6 +1,7 @@
 """`campaign race`: which of many arms is the fastest, found by successive halving and confirmed in new startups.
 
-Each entry of each round is a campaign of its own in the store, losers too; a round runs like a sweep.
+Each entry of each round is a campaign of its own in the store, losers too; a round runs like a sweep. Which arms stay
+is a function of what their campaigns found: whoever was killed goes on with the same race.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from campaigns.plan import CampaignPlan
 from orchestrator import sweep
 from orchestrator.preparation.prepare import Prepared
 from orchestrator.progress import Output
+from orchestrator.series import Series
 from results.reading.summary import Summary
 from results.reports import cells
 from results.reports.headline import headline
@@ -48,42 +50,67 @@ class Entry:
         return "" if self.summary.judgement.effect is not None else "no effect"
 
 
-def race(arms: Sequence[str], startups: int, compose: Compose, at_once: int, output: Output) -> Exit:
-    """Run it and print its table; the exit code is the confirmation's, or that of what ended the race."""
+def race(series: Series, arms: Sequence[str], startups: int, compose: Compose, at_once: int, output: Output) -> Exit:
+    """Run what is missing of it and print its table; the exit code is the confirmation's, or that of what ended it."""
+    run = _Rounds(series, compose, at_once, output)
     entries: list[Entry] = []
     left, each = tuple(arms), startups
     while len(left) > 1:
-        ran = _round(1 + max((entry.round for entry in entries), default=0), left, each, compose, at_once, output)
+        ran = run.round(1 + max((entry.round for entry in entries), default=0), left, each)
         entries += ran
         if fatal := [entry.code for entry in ran if entry.code in _FATAL]:
-            return _told(entries, None, highest(fatal))
+            return _told(entries, None, highest(fatal), series)
         left, each = survivors([entry.entrant for entry in ran]), 2 * each
     if not left:
-        return _told(entries, None, Exit.NOTHING_ADMISSIBLE)
-    [last] = _round(0, left, 0, compose, at_once, output)
-    return _told(entries, last, last.code)
+        return _told(entries, None, Exit.NOTHING_ADMISSIBLE, series)
+    [last] = run.round(0, left, 0)
+    return _told(entries, None if last.code in _FATAL else last, last.code, series)
 
 
-def _round(
-    number: int, arms: Sequence[str], startups: int, compose: Compose, at_once: int, output: Output
-) -> list[Entry]:
-    jobs = [_job(number, arm, compose(arm, startups)) for arm in arms]
-    for job in jobs:
-        sweep.check_room(job.prepared, at_once)
-    codes = sweep.run(jobs, at_once, output)
-    found = zip(arms, jobs, codes, strict=False)
-    return [Entry(number, arm, job.campaign.campaign_id, code, sweep.summary_of(job)) for arm, job, code in found]
+class _Rounds:
+    def __init__(self, series: Series, compose: Compose, at_once: int, output: Output) -> None:
+        self._series, self._compose, self._at_once, self._output = series, compose, at_once, output
+
+    def round(self, number: int, arms: Sequence[str], startups: int) -> list[Entry]:
+        """Those of its entries that have not ended yet run now; fewer come back where a person ended it."""
+        jobs = {arm: self._job(number, arm, startups) for arm in arms}
+        left = {arm: job for arm, job in jobs.items() if self._series.code(_part(number, arm)) is None}
+        for arm, job in left.items():
+            sweep.check_room(job.prepared, self._at_once)
+            self._series.began(_part(number, arm), job.campaign.campaign_id)
+        codes = (
+            dict(zip(left, sweep.run(list(left.values()), self._at_once, self._output), strict=False)) if left else {}
+        )
+        for arm, code in codes.items():
+            if code not in _FATAL:
+                self._series.ended(_part(number, arm), code)
+        known = {arm: self._series.code(_part(number, arm)) for arm in arms} | codes
+        return [
+            Entry(number, a, jobs[a].campaign.campaign_id, code, sweep.summary_of(jobs[a]))
+            for a, code in known.items()
+            if code is not None
+        ]
+
+    def _job(self, number: int, arm: str, startups: int) -> sweep.Job:
+        prepared = self._compose(arm, startups)
+        words = f"race, round {number}: {arm}" if number else f"confirmation: {arm}"
+        record = replace(prepared.campaign(), name=words)
+        begun = self._series.campaign(_part(number, arm))
+        return sweep.Job(words, prepared, record if begun is None else replace(record, campaign_id=begun))
 
 
-def _job(number: int, arm: str, prepared: Prepared) -> sweep.Job:
-    words = f"race, round {number}: {arm}" if number else f"confirmation: {arm}"
-    return sweep.Job(words, prepared, replace(prepared.campaign(), name=words))
+def _part(number: int, arm: str) -> str:
+    return f"round {number}: {arm}"
 
 
-def _told(entries: Sequence[Entry], confirmed: Entry | None, code: Exit) -> Exit:
+def _told(entries: Sequence[Entry], confirmed: Entry | None, code: Exit, series: Series) -> Exit:
     print(lay_out("table", _HEADER, list(_rows(entries))), end="")
     if confirmed is None:
-        print("no arm is left to be confirmed" if code is Exit.NOTHING_ADMISSIBLE else "the race was not finished")
+        print(
+            "no arm is left to be confirmed"
+            if code is Exit.NOTHING_ADMISSIBLE
+            else f"the race was not finished; {series.remedy}"
+        )
         return code
     told = "it said nothing" if confirmed.summary is None else headline(confirmed.summary).sentence
     print(f"{confirmed.arm} won, and in startups that the race has not seen: {told}")

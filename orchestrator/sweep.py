@@ -20,7 +20,7 @@ from rich.console import Console
 
 from campaigns.errors import CampaignError, Exit, UsageError
 from campaigns.records import Campaign
-from orchestrator.campaign import execute
+from orchestrator.campaign import execute, resume
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.hosts.process import die_with_parent
@@ -81,11 +81,25 @@ def _room(job: Job) -> int:
     return max(1, free // (lease.count * lease.parallel))
 
 
+def perform(job: Job, output: Output) -> Exit:
+    """From its beginning, or from where an earlier life of it ended."""
+    if _stands(job):
+        return resume(job.prepared.store_path, job.campaign.campaign_id, output, strict=job.prepared.strict)
+    return execute(job.prepared, output, job.campaign)
+
+
+def _stands(job: Job) -> bool:
+    if not job.prepared.store_path.exists():
+        return False
+    with Reader.open(job.prepared.store_path) as reader:
+        return job.campaign.campaign_id in {campaign.campaign_id for campaign in reader.campaigns()}
+
+
 def _in_turn(jobs: Iterable[Job], output: Output) -> list[Exit]:
     codes: list[Exit] = []
     for job in jobs:
         try:
-            codes.append(execute(job.prepared, output, job.campaign))
+            codes.append(perform(job, output))
         except CampaignError as error:
             print(f"campaign: {error}", file=sys.stderr)
             codes.append(Exit(error.exit_code))
@@ -200,4 +214,4 @@ def child() -> Exit:
     """One job, pickled on standard input by the process that runs the sweep, whose end is this one's too."""
     die_with_parent()
     job: Job = pickle.load(sys.stdin.buffer)  # noqa: S301  # from the process that started this one
-    return execute(job.prepared, Output(), job.campaign)
+    return perform(job, Output())

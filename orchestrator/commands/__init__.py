@@ -4,6 +4,7 @@ A face parses words and prints answers; it knows no way of measuring and makes n
 """
 
 from orchestrator.commands.annotate import add_archive_parser, add_note_parser, add_tag_parser
+from orchestrator.commands.bisect import add_bisect_parser
 from orchestrator.commands.completion import add_completion_parser
 from orchestrator.commands.corpus import add_corpus_parser
 from orchestrator.commands.doctor import add_doctor_parser
@@ -31,6 +32,7 @@ ALL = (
     add_resume_parser,
     add_stop_parser,
     add_race_parser,
+    add_bisect_parser,
     add_status_parser,
     add_serve_parser,
     add_report_parser,

@@ -93,7 +93,30 @@ def output_options(parser: argparse.ArgumentParser) -> None:
     said = "the whole report on standard output as this, instead of its answer in a sentence"
     parser.add_argument("--format", default="", choices=("md", "json", "jsonl", "csv"), help=said)
     parser.add_argument("--report", action="store_const", const="md", dest="format", help="the same as --format md")
+    quiet_option(parser)
+
+
+def quiet_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+def resume_option(parser: argparse.ArgumentParser, what: str) -> None:
+    """Of several campaigns that are one question."""
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        const="last",
+        metavar="ID",
+        help=f"go on with a {what} that was interrupted (default: last)",
+    )
+
+
+def words_of(options: argparse.Namespace) -> list[str]:
+    """Positional words, those too that stand behind an option: a parser of them has the default `settings=[]`."""
+    for word in options.settings:
+        if word.startswith("-"):
+            raise UsageError(f"unknown flag {word}; see campaign {options.command} --help")
+    return [*options.words, *options.settings]
 
 
 def campaign_argument(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from campaigns.plan import CampaignPlan
+from campaigns.plan import Arm, CampaignPlan
 from orchestrator.places import ROOT
 from orchestrator.preparation.identity import file_sha256, tree_sha256
 
@@ -59,6 +59,11 @@ def files_of(plan: CampaignPlan) -> dict[Path, str]:
     found |= {module for path in found if path.suffix == ".py" for module in _imported(path)}
     hashes = {path: file_sha256(path) for path in sorted(found)}
     return hashes | _model(plan)
+
+
+def tree_of(arm: Arm) -> str:
+    """SHA-256 of the arm's tree, what was built in it included; hidden files and Python's byte code are left out."""
+    return tree_sha256(Path(arm.tree), ["."]) if arm.tree else ""
 
 
 def named(files: Mapping[Path, str]) -> dict[str, str]:

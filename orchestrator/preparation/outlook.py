@@ -52,7 +52,7 @@ def _arms(prepared: Prepared) -> Iterator[str]:
     """What each arm names, what changes between them, and which files of one's own say so."""
     plan = prepared.plan
     for role, arm in (("control", plan.control), ("candidate", plan.candidate)):
-        named = [*map("/".join, arm.choices), *map("=".join, arm.env), *arm.args]
+        named = [*map("/".join, arm.choices), *map("=".join, arm.env), *arm.args, *([arm.tree] if arm.tree else [])]
         yield f"  {role:<10} {arm.name}: {' '.join(named) or 'nothing named'}\n"
     yield f"  changes    {'; '.join(plan.differences) or 'nothing: both arms do the same'}\n"
     if several := several_changes(plan.control, plan.candidate):

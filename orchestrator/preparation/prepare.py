@@ -105,7 +105,7 @@ def prepare(config: Config, raw: Any, files: Mapping[str, str] | None = None, *,
             "config_files": dict(files or {}),
             "prompt_sha256": {name: token_sha256(tokens) for name, tokens in ids.items()},
         },
-        expected={**(identity.checkpoint_hashes(model) if model else {}), "source_sha256": hashes.runtime_sha256},
+        expected={**(identity.checkpoint_hashes(model) if model else {}), "source_sha256": _sources(plan)},
         prompt_ids=ids,
         budgets=_budgets(plan, checkpoint, ids),
         store_path=Path(config.store.path),
@@ -204,10 +204,9 @@ def _model(server: ServerConfig) -> Path | None:
 
 def _build(plan: CampaignPlan, model: Path | None) -> Build:
     weights = identity.checkpoint_hashes(model) if model else {}
-    own_server = plan.server.adapter == "dflash2"
     return Build(
         control_plane_sha256=identity.tree_sha256(ROOT, identity.CONTROL_PLANE),
-        runtime_sha256=identity.tree_sha256(ROOT, identity.DATA_PLANE) if own_server else "",
+        runtime_sha256=_sources(plan),
         weights_sha256=weights.get("weights_sha256", ""),
         draft_weights_sha256=weights.get("draft_weights_sha256", ""),
         tokenizer_sha256=weights.get("tokenizer_sha256", ""),
@@ -216,9 +215,19 @@ def _build(plan: CampaignPlan, model: Path | None) -> Build:
     )
 
 
+def _sources(plan: CampaignPlan) -> str:
+    """The runtime's own code; two hashes where the arms' trees differ (`A | B`)."""
+    if plan.server.adapter != "dflash2":
+        return ""
+    roots = dict.fromkeys(Path(arm.tree) if arm.tree else ROOT for arm in (plan.control, plan.candidate))
+    return " | ".join(dict.fromkeys(identity.tree_sha256(root, identity.DATA_PLANE) for root in roots))
+
+
 def _fingerprint(plan: CampaignPlan, hashes: Build) -> dict[str, str]:
     files = commanded.files_of(plan)
-    control, candidate = (_placeless(arm, files) for arm in (plan.control, plan.candidate))
+    control, candidate = (
+        replace(_placeless(arm, files), tree=commanded.tree_of(arm)) for arm in (plan.control, plan.candidate)
+    )
     server = _placeless(plan.server, files)
     server = replace(server, command=tuple(commanded.without_paths(word, files) for word in server.command))
     shown = replace(plan, control=control, candidate=candidate, server=server)

@@ -25,6 +25,7 @@ class ArmConfig:
     args: list[str] = field(default_factory=list)
     speculation: str | None = None  # dflash, lookup or none
     num_speculative_tokens: int | None = None  # drafts a round
+    tree: str = ""  # the folder of code that its server runs from
 
 
 @dataclass

@@ -29,8 +29,13 @@ _UNKNOWN_KEY = re.compile(r"Key '(.+)' not in '(\w+)'")
 
 def store_override(path: Path) -> str:
     """`--store FILE` as the key that it stands for, quoted for Hydra's grammar."""
-    escaped = str(path).replace("\\", "\\\\").replace("'", "\\'")
-    return f"store.path='{escaped}'"
+    return f"store.path={quoted_value(str(path))}"
+
+
+def quoted_value(text: str) -> str:
+    """Text that stays text in Hydra's grammar."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def check(words: Sequence[str], *, sweeps: bool = False) -> None:

@@ -121,7 +121,14 @@ def _arm(arm: ArmConfig) -> Arm:
     if count is not None and (count < 1 or mode == "none"):
         raise UsageError(f"arm {arm.name}: num_speculative_tokens={count}: at least 1, and not with speculation=none")
     schedules, env = (tuple(sorted(pairs.items())) for pairs in (arm.schedules, arm.env))
-    return Arm(arm.name, schedules, env, tuple(arm.args), mode, count)
+    return Arm(arm.name, schedules, env, tuple(arm.args), mode, count, _tree(arm))
+
+
+def _tree(arm: ArmConfig) -> str:
+    folder = Path(arm.tree).expanduser().absolute()
+    if arm.tree and not folder.is_dir():
+        raise UsageError(f"arm {arm.name}: tree={arm.tree}: no such folder; name one with the code of its server")
+    return str(folder) if arm.tree else ""
 
 
 def _server(config: Config) -> ServerPlan:
@@ -173,7 +180,7 @@ def _check_parallel(lease: LeaseConfig, named: bool) -> None:
 
 def _check_arms(plan: CampaignPlan) -> None:
     one, other = (plan.control, plan.candidate)
-    same = (one.choices, one.env, one.args) == (other.choices, other.env, other.args)
+    same = (one.choices, one.life) == (other.choices, other.life)
     if plan.mode is Mode.AB and same:
         raise UsageError(
             f"campaign.control={one.name} and campaign.candidate={other.name} do the same: "
@@ -186,8 +193,10 @@ def _check_arms(plan: CampaignPlan) -> None:
         )
     if plan.mode is Mode.AA and not same:
         raise UsageError(f"campaign.mode=aa needs equal arms, and {one.name} differs from {other.name}")
-    if plan.startup_mode is StartupMode.SWITCH and (one.env or one.args or other.env or other.args):
-        raise UsageError("startup.mode=switch serves both arms from one process: arm.env and arm.args need co_resident")
+    if plan.startup_mode is StartupMode.SWITCH and any(part for arm in (one, other) for part in arm.life):
+        raise UsageError(
+            "startup.mode=switch serves both arms from one process: arm.env, arm.args and arm.tree need co_resident"
+        )
 
 
 _Enum = TypeVar("_Enum", bound=StrEnum)

@@ -14,6 +14,8 @@ from results.reading.profiles import is_profiled
 from results.reading.summary import Summary, curve_of, summarise
 from results.store.reader import Reader
 
+_LIFE = ("env", "args", "tree")  # of an arm, beside its schedules
+
 
 def evidence(reader: Reader, subject: str, library_sha256: str = "") -> Evidence:
     """Of the library that is named, else of the one that the newest probe is about."""
@@ -58,7 +60,7 @@ def _together(plan: Mapping[str, Any], subject: str) -> tuple[str, ...]:
     before, after = dict(map(tuple, control["schedules"])), dict(map(tuple, candidate["schedules"]))
     others = sorted((before.keys() | after.keys()) - {subject.partition("/")[0]})
     changed = [f"{op}/{after.get(op, 'default')}" for op in others if before.get(op) != after.get(op)]
-    return (*changed, *(part for part in ("env", "args") if control[part] != candidate[part]))
+    return (*changed, *(part for part in _LIFE if control.get(part) != candidate.get(part)))
 
 
 def _result(summary: Summary, subject: str) -> Result:
@@ -75,7 +77,7 @@ def _result(summary: Summary, subject: str) -> Result:
         n_cases=len(summary.plan["fixtures"]) if summary.plan["corpus"] else 0,
         n_answers=sum(arm.n_requests for arm in arms),
         n_capped=sum(arm.n_capped for arm in arms),
-        control_is_plain=not any(control.get(part) for part in ("schedules", "env", "args", "speculation")),
+        control_is_plain=not any(control.get(part) for part in ("schedules", "speculation", *_LIFE)),
         family=_build(summary.campaign.fingerprint),
         curve=curve_of(summary.groups),
         ci_high_pct=percent(summary.judgement.interval.high) if summary.judgement.interval else None,

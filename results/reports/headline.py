@@ -55,7 +55,7 @@ def arms(summary: Summary) -> tuple[Arm, Arm]:
 def _arm(plain: dict[str, Any]) -> Arm:
     """A plan that was stored before arms could choose how to draft chose nothing."""
     schedules, env = (tuple((name, value) for name, value in plain[part]) for part in ("schedules", "env"))
-    own = {name: plain[name] for name in ("speculation", "num_speculative_tokens") if name in plain}
+    own = {name: plain[name] for name in ("speculation", "num_speculative_tokens", "tree") if name in plain}
     return Arm(str(plain["name"]), schedules, env, tuple(map(str, plain["args"])), **own)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from campaigns.hashes import counts_sha256, token_sha256
 from campaigns.judging.compare import compare
 from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, Step, blocks, life_warmups
-from campaigns.provenance import METHODOLOGY_VERSION, canonical_json, sha256_text
+from campaigns.provenance import METHODOLOGY_VERSION, arm_facts, canonical_json, sha256_text
 from campaigns.records import (
     Calibration,
     Campaign,
@@ -150,7 +150,7 @@ class Driver:
 
     def campaign(self) -> Campaign:
         plan = canonical_json(asdict(self.plan))
-        arms = {f"arm.{role}": canonical_json(asdict(self.plan.arm(role))) for role in Role}
+        arms = {f"arm.{role}": canonical_json(arm_facts(self.plan.arm(role))) for role in Role}
         marks: dict[str, Any] = {"order": self.plan.order, "methodology_version": str(METHODOLOGY_VERSION)}
         return Campaign(
             campaign_id=sha256_text(f"{plan}{self.run_number}{sorted(self.fingerprint.items())}")[:12],

@@ -29,8 +29,8 @@ class AttachedServer(CommandServer):
             raise UsageError("server.base_url is empty: name the running server, as http://HOST:PORT")
         check_url(plan.base_url)
         arm = self.one_arm(arms)
-        if arm.env or arm.args:
-            raise UsageError(f"arm {arm.name}: env and args cannot reach a server that already runs; drop them")
+        if any(arm.life):
+            raise UsageError(f"arm {arm.name}: env, args and tree cannot reach a server that already runs; drop them")
         return None
 
     def reset_cache(self, base_url: str) -> None:

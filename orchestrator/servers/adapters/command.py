@@ -1,6 +1,7 @@
 """Any OpenAI-compatible server that a command line starts: `server.command`, a template with {port} {model} {workdir}.
 
-An arm is a server life: its `args` are appended to the command, its `env` is laid over `server.env`. One life can
+An arm is a server life: its `args` are appended to the command, its `env` is laid over `server.env`, its `tree` is what
+{tree} means in the command and in the environment, so that two checkouts can be compared. One life can
 serve both arms only where they ask for the same, as in an A/A campaign.
 
 vLLM may put the tokens of several engine steps into one chunk when its front end falls behind. Its own counters say how
@@ -10,7 +11,7 @@ many steps there were; they count for the whole server, which here answers nobod
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ _COUNTERS = {
     ACCEPTED: "vllm:spec_decode_num_accepted_tokens_total",
 }
 _VERSIONS = ("/version", "/server_info", "/get_server_info")
-_FILLED = ("port", "model", "workdir")
+_FILLED = ("port", "model", "workdir", "tree")
 _BRACED = re.compile(r"(?<![${])\{(\w+)\}(?!\})")
 
 
@@ -45,10 +46,13 @@ class CommandServer(OpenAIServer):
             raise UsageError(
                 "server.command is empty: give the command line as a list, with {port} where the port goes"
             )
-        _check_template((*plan.command, *plan.args, *(word for arm in arms for word in arm.args)), plan)
         arm = self.one_arm(arms)
-        words = [_filled(word, plan, port, workdir) for word in (*plan.command, *plan.args, *arm.args)]
-        return Launch(tuple(words), {**dict(plan.env), **dict(arm.env)})
+        template = (*plan.command, *plan.args, *arm.args)
+        _check_template(template, plan)
+        env = filled_env(plan, arm)
+        _check_tree((*template, *dict((*plan.env, *arm.env)).values()), arm)
+        values = {"port": str(port), "model": model_path(plan.model), "workdir": str(workdir), "tree": arm.tree}
+        return Launch(tuple(_filled(word, values) for word in template), env)
 
     def counters(self, base_url: str) -> dict[str, int] | None:
         found = ask_metrics(base_url)
@@ -75,9 +79,9 @@ class CommandServer(OpenAIServer):
                     f"arm {arm.name} names {what}, and server.adapter={self.name} has none to choose: take "
                     f"{self.unscheduled}"
                 )
-            if (arm.env, arm.args) != (arms[0].env, arms[0].args):
+            if arm.life != arms[0].life:
                 raise UsageError(
-                    f"arms {arms[0].name} and {arm.name} differ in env or args, which one server cannot follow: "
+                    f"arms {arms[0].name} and {arm.name} differ in env, args or tree, which one server cannot follow: "
                     "use startup=co_resident or startup=sequential"
                 )
         return arms[0]
@@ -99,11 +103,30 @@ def _check_template(words: Sequence[str], plan: ServerPlan) -> None:
         raise UsageError("server.model is empty and server.command wants {model}: name the model, as server.model=…")
 
 
-def _filled(word: str, plan: ServerPlan, port: int, workdir: Path) -> str:
-    """Braces of JSON arguments stay: only the three names are replaced."""
-    values = {"{port}": str(port), "{model}": model_path(plan.model), "{workdir}": str(workdir)}
+def _check_tree(words: Sequence[str], arm: Arm) -> None:
+    """A tree that no word names would leave both arms the same code, under two names."""
+    named = any("{tree}" in word for word in words)
+    if named and not arm.tree:
+        raise UsageError(
+            f"arm {arm.name} has no tree and the server's words want {{tree}}: name it, as campaign.control.tree=/path"
+        )
+    if arm.tree and not named:
+        raise UsageError(
+            f"arm {arm.name}: tree={arm.tree}, and no word of the server names it: write {{tree}} where its code is, "
+            "as server.command=[python,'{tree}/serve.py','{port}'] or server.env={PYTHONPATH: '{tree}'}"
+        )
+
+
+def filled_env(plan: ServerPlan, arm: Arm) -> dict[str, str]:
+    """The server's variables with the arm's over them."""
+    values = {"tree": arm.tree} if arm.tree else {}
+    return {name: _filled(value, values) for name, value in (*plan.env, *arm.env)}
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    """Braces of JSON arguments stay: only these names are replaced."""
     for name, value in values.items():
-        word = word.replace(name, value)
+        word = word.replace(f"{{{name}}}", value)
     return word
 
 

@@ -12,7 +12,7 @@ from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, ServerPlan
 from campaigns.routes import hits_name, refusal_name
 from orchestrator.servers import fields
-from orchestrator.servers.adapters.command import model_path
+from orchestrator.servers.adapters.command import filled_env, model_path
 from orchestrator.servers.adapters.control import Session, ask_json, ask_object, said
 from orchestrator.servers.adapters.face import Launch
 from orchestrator.servers.adapters.openai import OpenAIServer
@@ -34,15 +34,15 @@ class Dflash2Server(OpenAIServer):
     def launch(self, plan: ServerPlan, arms: tuple[Arm, ...], port: int, workdir: Path) -> Launch | None:
         first = arms[0]
         for arm in arms:
-            if (arm.env, arm.args) != (first.env, first.args):
+            if arm.life != first.life:
                 raise UsageError(
-                    f"arms {first.name} and {arm.name} differ in env or args, which one server cannot follow: "
+                    f"arms {first.name} and {arm.name} differ in env, args or tree, which one server cannot follow: "
                     "use startup=co_resident or startup=sequential"
                 )
         command = (sys.executable, "-m", "runtime.server", "--model", model_path(plan.model), "--port", str(port))
         traces = ("--trace-dir", str(workdir)) if plan.traces else ()
         prompts = ("--prompt-state", plan.prompt_state) if plan.prompt_state else ()
-        return Launch((*command, *traces, *prompts, *plan.args, *first.args), {**dict(plan.env), **dict(first.env)})
+        return Launch((*command, *traces, *prompts, *plan.args, *first.args), _environment(plan, first))
 
     def select(self, base_url: str, arm: Arm) -> None:
         wanted: dict[str, Any] = {"name": arm.name, "schedules": dict(arm.schedules)}
@@ -63,6 +63,12 @@ class Dflash2Server(OpenAIServer):
         answer = ask_object(base_url, "/campaign/identity") or {}
         said("/campaign/identity", lambda: _check_identity(answer))
         return dict(answer)
+
+
+def _environment(plan: ServerPlan, arm: Arm) -> dict[str, str]:
+    """`python -m runtime.server` runs the tree's code where Python finds it before the installation's."""
+    env = filled_env(plan, arm)
+    return {**env, "PYTHONPATH": ":".join(filter(None, (arm.tree, env.get("PYTHONPATH"))))} if arm.tree else env
 
 
 def flag_value(words: Sequence[str], flag: str) -> str | None:

@@ -64,7 +64,8 @@ READERS = {
     "score": ["last"],
 }
 WRITERS = {"import": ["OTHER"], "probe import": ["LINES"]}
-COMPOSED = {"race": ["columns-32", "torch-tuned"], "probe neighbours": ["campaign.mode=aa"]}  # as `run` does
+# As `run` does.
+COMPOSED = {"race": ["columns-32", "torch-tuned"], "probe neighbours": ["campaign.mode=aa"], "bisect": ["A", "B"]}
 
 
 def test_every_command_with_a_store_is_looked_at() -> None:

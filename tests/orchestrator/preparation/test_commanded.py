@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from campaigns.errors import IdentityMismatch
+from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
 from campaigns.provenance import differing_keys
 from orchestrator.attempt import _require_same_files
@@ -95,3 +95,44 @@ def test_files_behind_flags_in_arms_in_the_environment_and_models_count(tmp_path
     )
     assert set(names) < {path.name for path in files_of(plan)}
     assert "relative.json" not in {path.name for path in files_of(plan)}
+
+
+def trees(tmp_path: Path, *more: str):  # type: ignore[no-untyped-def]
+    words = (
+        "campaign.mode=ab",
+        "startup=co_resident",
+        f"server.command=['{sys.executable}','{{tree}}/serve.py','{{port}}']",
+    )
+    arms = [f"campaign.{role}.tree={tmp_path / role}" for role in ("control", "candidate")]
+    return composed([*WORDS, *words, *arms, "campaign.candidate.name=other", *more])
+
+
+def test_arms_are_trees_that_count_by_content_wherever_they_lie(tmp_path: Path) -> None:
+    for place in (tmp_path / "one", tmp_path / "other"):
+        server(place / "control", "import helper\n")
+        server(place / "candidate", "import helper  # slower\n")
+    one = trees(tmp_path / "one")
+    assert one.fingerprint == trees(tmp_path / "other").fingerprint
+    assert one.plan.differences == (f"tree: {tmp_path}/one/control -> {tmp_path}/one/candidate",)
+    desk = SimpleNamespace(plan=one.plan, prepared=one)
+    _require_same_files(desk)  # type: ignore[arg-type]
+    (tmp_path / "one" / "candidate" / "unrelated.py").write_text("x = 1\n")  # what is built in a tree is the tree's
+    with pytest.raises(IdentityMismatch, match=r"the tree of other .*/one/candidate. changed since the campaign began"):
+        _require_same_files(desk)  # type: ignore[arg-type]
+    assert differing_keys(one.fingerprint, prepare_again(one.config_json).fingerprint) == ("arm.candidate",)
+
+
+def test_a_tree_that_no_word_names_and_a_word_without_a_tree_are_refused(tmp_path: Path) -> None:
+    server(tmp_path / "control"), server(tmp_path / "candidate")
+    with pytest.raises(UsageError, match="no word of the server names it"):
+        trees(tmp_path, f"server.command=['{sys.executable}','serve.py','{{port}}']")
+    with pytest.raises(UsageError, match="arm other has no tree"):
+        trees(tmp_path, "campaign.candidate.tree=''")
+    with pytest.raises(UsageError, match="no such folder"):
+        trees(tmp_path, "campaign.candidate.tree=/nowhere")
+    with pytest.raises(UsageError, match="need co_resident"):
+        trees(tmp_path, "startup=switch")
+
+
+def test_campaigns_without_trees_keep_the_fingerprint_that_they_had(tmp_path: Path) -> None:
+    assert "tree" not in prepared(server(tmp_path / "a")).fingerprint["arm.control"]

@@ -85,6 +85,9 @@ def test_both_values_are_shown_and_silence_is_no_contradiction() -> None:
         "weights_sha256 was aa when the campaign was prepared and is bb in the server"
     ]
     assert mismatches(expected, {}) == []
+    both = {"source_sha256": "aa | bb"}  # of arms that are two trees
+    assert [mismatches(both, {"source_sha256": told}) for told in ("aa", "bb", "bb | aa")] == [[], [], []]
+    assert mismatches(both, {"source_sha256": "aa | cc"}) and mismatches({"source_sha256": "aa"}, both)
 
 
 def test_what_changed_during_a_life_is_told_and_what_came_later_is_not() -> None:

@@ -260,6 +260,17 @@ def test_command_is_filled_and_arms_are_laid_over_it(tmp_path: Path) -> None:
     assert launch.env == {"A": "1", "B": "2"}
 
 
+def test_an_arms_tree_is_where_its_words_say_and_first_on_our_own_servers_path(tmp_path: Path) -> None:
+    plan = ServerPlan("command", command=("serve", "{tree}/x", "{port}"), env=(("HOME", "{tree}/home"),))
+    launch = open_adapter("command").launch(plan, (Arm("a", tree="/one"),), 80, tmp_path)
+    assert launch is not None and launch.argv == ("serve", "/one/x", "80") and launch.env == {"HOME": "/one/home"}
+    plan = ServerPlan("dflash2", model="runtime/checkpoints/nano", env=(("PYTHONPATH", "/more"),))
+    launch = open_adapter("dflash2").launch(plan, (Arm("a", tree="/one"),), 80, tmp_path)
+    assert launch is not None and launch.env == {"PYTHONPATH": "/one:/more"}
+    with pytest.raises(UsageError, match="differ in env, args or tree"):
+        open_adapter("dflash2").launch(plan, (Arm("a", tree="/one"), Arm("b", tree="/two")), 80, tmp_path)
+
+
 def test_model_that_is_a_folder_becomes_absolute(tmp_path: Path) -> None:
     plan = ServerPlan("command", model="conf", command=("serve", "{model}", "{port}"))
     launch = open_adapter("command").launch(plan, (PLAIN,), 81, tmp_path)

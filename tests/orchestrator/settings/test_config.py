@@ -120,7 +120,7 @@ def test_the_schema_defaults_are_three_startups_six_pairs_five_warmups() -> None
         ("fixtures.items=[{id: a, prompt: ''}]", "fixture a: prompt is empty"),
         ("fixtures.items=[{id: a, messages: []}]", "fixture a: messages is empty"),
         ("fixtures.items=[{id: a, prompt: x, max_tokens: 0}]", "fixture a: max_tokens=0: must be at least 1"),
-        ("+campaign.candidate.env={A: b}", "arm.env and arm.args need co_resident"),
+        ("+campaign.candidate.env={A: b}", "arm.env, arm.args and arm.tree need co_resident"),
     ],
 )
 def test_a_value_that_its_type_cannot_refuse_is_refused_by_name(override: str, words: str) -> None:

@@ -38,6 +38,8 @@ class Node:
     """`name` is its host name and its namespace."""
 
     number: int
+    setup: str = ""  # shell commands run first, in a mount namespace of its own
+    clock: tuple[str, ...] = ()  # of `unshare`, as --monotonic=100
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -50,8 +52,9 @@ class Node:
 
     def within(self, *command: str | Path) -> list[str]:
         """The command, run on this node."""
-        script = f'hostname {self.name} && exec "$@"'
-        return ["ip", "netns", "exec", self.name, "unshare", "-u", "sh", "-c", script, "sh", *map(str, command)]
+        script = f'set -e; hostname {self.name}; {self.setup or ":"}; exec "$@"'
+        own = ["unshare", "-u", "-m", *(["-T", "--fork", *self.clock] if self.clock else [])]
+        return ["ip", "netns", "exec", self.name, *own, "sh", "-c", script, "sh", *map(str, command)]
 
     def pids(self) -> list[int]:
         told = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True)
@@ -98,8 +101,8 @@ class Fleet:
         self.head = _start([RAY, "start", *words, "--num-gpus=0", "--no-monitor", f"--temp-dir={self.folder}"], log)
         assert _stands(self.head, log), log.read_text()[-2000:]
 
-    def add(self, number: int, gpus: int) -> Node:
-        node = self.nodes[number] = Node(number)
+    def add(self, number: int, gpus: int, setup: str = "", clock: tuple[str, ...] = ()) -> Node:
+        node = self.nodes[number] = Node(number, setup, clock)
         veth = f"flv{number}"
         _ip("link", "del", veth, check=False)  # what a killed run has left
         _ip("netns", "del", node.name, check=False)
