@@ -242,17 +242,17 @@ class Life:
         if not (self._arm_was_taken(control) and self._arm_was_taken(candidate)):
             pair = replace(pair, admissible=False, reasons=(*pair.reasons, Reason.ARM_NOT_DISTINCT))
         self._desk.store.pair(pair)
-        self._desk.view.pair(pair, self._desk.plan.startups, self._desk.plan.lease.parallel)
-        self._journal_pair(pair)
+        left_s = self._desk.view.pair(pair, self._desk.plan.startups, self._desk.plan.lease.parallel)
+        self._journal_pair(pair, left_s)
 
     def _arm_was_taken(self, request: Request) -> bool:
         """Whether every schedule of the arm was hit; a server without counters cannot be asked."""
         schedules = self._desk.plan.arm(request.role).schedules
         return not request.counters or all(route.hits for route in routes(schedules, request.counters))
 
-    def _journal_pair(self, pair: Pair) -> None:
+    def _journal_pair(self, pair: Pair, left_s: float) -> None:
         facts = {"exactness": int(pair.exactness), "admissible": pair.admissible, "reasons": pair.reasons}
-        self._desk.journal.write("pair", key=pair.key, **facts)
+        self._desk.journal.write("pair", key=pair.key, **facts, left_s=round(left_s, 1))
 
     def _note_arrivals(self, calibration: Calibration | None) -> None:
         if (found := self._together.finding(calibration)) is not None:

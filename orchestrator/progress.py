@@ -88,22 +88,25 @@ class View:
                 took_ns = (r.end_ns - r.sched_ns for r in requests if r.startup == startup)
                 self._asked_s[startup] = sum(took_ns) * 1e-9
 
-    def pair(self, pair: Pair, startups: int, at_once: int = 1) -> None:
+    def pair(self, pair: Pair, startups: int, at_once: int = 1) -> float:
+        """Returns the seconds that are left, as they are told here."""
         with self._lock:
-            self._pair(pair, startups, at_once)
+            return self._pair(pair, startups, at_once)
 
-    def _pair(self, pair: Pair, startups: int, at_once: int) -> None:
+    def _pair(self, pair: Pair, startups: int, at_once: int) -> float:
         self._recorded.add(pair.key)
         self._pace.pair(pair.key.startup, self._asked_s.get(pair.key.startup, 0.0))
         open_pairs, untouched = self.total - self.done, self._untouched(startups)
-        left = in_words(self._pace.remaining_s(open_pairs, untouched, max(1, min(at_once, self._open(startups)))))
+        left_s = self._pace.remaining_s(open_pairs, untouched, max(1, min(at_once, self._open(startups))))
+        left = in_words(left_s)
         where = f"startup {pair.key.startup + 1}/{startups}  {pair.key.fixture} #{pair.key.repeat + 1}"
         if self._bar is not None:
             what = f"{where}  {self._rounds} rounds"
             self._bar.update(self._task, completed=self.done, description=what, left=left)
-            return
+            return left_s
         verdict = f"E{int(pair.exactness)}" + ("" if pair.admissible else f" excluded: {', '.join(pair.reasons)}")
         self.say(f"{where}  {verdict}  pair {self.done}/{self.total}, {self._rounds} rounds, {left}")
+        return left_s
 
     def _untouched(self, startups: int) -> int:
         """Startups that have not begun and want pairs."""

@@ -99,7 +99,9 @@ def main() -> None:
     parser.add_argument("--no-ids", action="store_true")
     parser.add_argument("--no-tokenize", action="store_true")
     Handler.options = parser.parse_args()
-    ThreadingHTTPServer(("127.0.0.1", Handler.options.port), Handler).serve_forever()
+    server = ThreadingHTTPServer(("127.0.0.1", Handler.options.port), Handler)
+    print(f"serving on port {Handler.options.port}, a round every {Handler.options.round_ms:g} ms", flush=True)
+    server.serve_forever()
 
 
 if __name__ == "__main__":

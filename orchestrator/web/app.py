@@ -87,7 +87,7 @@ class Pages:
             pairs = pairs_of(reader, name)
             now = live(reader, name, pairs)
             summary = summarise(reader, name)
-        plot, rows = pages.pair_plot(name, pairs)
+        plot, rows = pages.pair_plot(name, summary.plan, pairs)
         shown = {"summary": summary, "headline": headline(summary), "plot": plot, "pairs": rows, "n_pairs": len(pairs)}
         return self.render("campaign.html", name=name, now=now, **shown)
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 _WIDTH, _HEIGHT = 720, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 12, 34
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 16, 12, 34
+_CHARACTER = 7.5  # of a label, at most, in the picture's units
 MARKS = ("circle", "square", "triangle", "diamond")
+KINDS = len(MARKS) ** 2  # of colour and shape together
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Mark:
     column: float
     value: float
     title: str
-    kind: int = 0  # index of its colour and shape
+    kind: int = 0  # which colour and shape together, below KINDS
     low: float | None = None
     high: float | None = None
     href: str = ""
@@ -72,7 +74,8 @@ def _axes(scale: _Scale, columns: Sequence[str], band: float) -> Iterator[str]:
         y = scale.y(tick)
         yield f'<line class="{"zero" if not tick else "grid"}" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_tick(tick)}</text>'
-    every = max(1, -(-len(columns) // 8))
+    widest = max(map(len, columns), default=0) * _CHARACTER + 2 * _CHARACTER
+    every = max(1, math.ceil(len(columns) * widest / (right - _LEFT)))
     for i in range(0, len(columns), every):
         yield f'<text x="{scale.x(i):.1f}" y="{_HEIGHT - 10}" text-anchor="middle">{escape(columns[i])}</text>'
 
@@ -92,7 +95,7 @@ def _mark(scale: _Scale, mark: Mark) -> Iterator[str]:
 
 
 def _shape(kind: int, x: float, y: float) -> str:
-    shape = MARKS[kind % len(MARKS)]
+    shape = MARKS[(kind + kind // len(MARKS)) % len(MARKS)]
     if shape == "circle":
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"/>'
     points = {
@@ -104,10 +107,11 @@ def _shape(kind: int, x: float, y: float) -> str:
 
 
 def legend(names: Sequence[str]) -> Markup:
-    """Which mark is which name."""
+    """Which mark is which name; behind KINDS of them marks come again."""
     items = (
         f'<li><svg viewBox="0 0 14 14" width="14" height="14" aria-hidden="true"><g class="mark kind-{i % len(MARKS)}">'
         f"{_shape(i, 7, 7)}</g></svg> {escape(name)}</li>"
-        for i, name in enumerate(names)
+        for i, name in enumerate(names[:KINDS])
     )
-    return Markup(f'<ul class="legend">{"".join(items)}</ul>')
+    more = f"<li>{len(names) - KINDS} more, drawn like those</li>" if len(names) > KINDS else ""
+    return Markup(f'<ul class="legend">{"".join(items)}{more}</ul>')

@@ -6,7 +6,6 @@ Effects of a campaign that runs are not final, so they are medians of the pairs 
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from sqlalchemy import text
 
 from campaigns.judging.statistics import percent
 from campaigns.records import CampaignStatus
-from orchestrator.eta import Pace, in_words
+from orchestrator.eta import in_words
 from orchestrator.journal import outputs_folder
 from results.history.status import standing
 from results.store.reader import Reader
@@ -95,7 +94,7 @@ def live(reader: Reader, campaign_id: str, pairs: Sequence[Mapping[str, Any]] | 
     return replace(
         ended,
         running=True,
-        left=_left(began, events, plan, now.n_planned - now.n_recorded),
+        left=_left(events),
         doing=_doing(events),
         effects=tuple(_effects(pairs, int(plan["required_exactness"]))),
         devices=tuple(_device(sample) for sample in samples),
@@ -154,19 +153,12 @@ def _events(path: Path) -> list[dict[str, Any]]:
     return [event for event in events if isinstance(event, dict) and isinstance(event.get("utc"), float | int)]
 
 
-def _left(began: float, events: list[dict[str, Any]], plan: Mapping[str, Any], pairs: int) -> str:
-    """The journal replayed to the clock that the terminal's bar uses."""
-    done = [event for event in events if event["event"] == "pair"]
-    if not done or pairs <= 0:
+def _left(events: list[dict[str, Any]]) -> str:
+    """What the driver told with its newest pair, on its terminal too."""
+    told = [event.get("left_s") for event in events if event["event"] == "pair"]
+    if not told:
         return "known after the first pair"
-    now = [began]
-    pace = Pace(lambda: now[0])
-    for event in done:
-        now[0] = event["utc"]
-        pace.pair(int(event["key"]["startup"]), 0.0)
-    startups = int(plan["startups"]) - 1 - int(done[-1]["key"]["startup"])
-    seconds = pace.remaining_s(pairs, max(0, startups))
-    return in_words(seconds) if math.isfinite(seconds) else ""
+    return in_words(told[-1]) if isinstance(told[-1], float | int) else ""
 
 
 def _doing(events: list[dict[str, Any]]) -> str:
@@ -187,11 +179,11 @@ def _doing(events: list[dict[str, Any]]) -> str:
 
 
 def _log(folder: Path) -> tuple[str, tuple[str, ...]]:
-    """Name and last lines of the server's log that was written last."""
+    """Name and last lines of the server's log that was written last; no lines where all are empty."""
     logs = [path for path in folder.glob("startup-*/**/server.log") if path.is_file()]
     if not logs:
         return "", ()
-    newest = max(logs, key=lambda path: path.stat().st_mtime)
+    newest = max(logs, key=lambda path: (path.stat().st_size > 0, path.stat().st_mtime))
     with newest.open("rb") as file:
         file.seek(max(0, newest.stat().st_size - _TAIL_BYTES))
         tail = file.read().decode("utf-8", "replace")

@@ -17,12 +17,14 @@ from campaigns.plan import Role
 from orchestrator.web.charts import Mark, chart, legend
 from results.history.comparison import differing, effects
 from results.history.entries import Filter, Judged, chosen, history
+from results.reading.exclusions import group_names
 from results.reading.looks import n_planned
 from results.reading.profiles import refuse_profiled
 from results.reading.summary import Summary, summarise
 from results.store.reader import Reader
 
 MAX_ROWS = 200
+MAX_DRAWN = 100  # campaigns in a chart; each must be judged before it can be drawn
 PER_PAGE = 50
 _COUNT = text(
     "SELECT count(*) FROM (SELECT DISTINCT startup, fixture, seed, repeat FROM pair WHERE campaign_id = :campaign)"
@@ -123,9 +125,12 @@ def _result(row: Mapping[str, Any]) -> str:
 # -- one campaign ----------------------------------------------------------------------------------------------------
 
 
-def pair_plot(campaign_id: str, pairs: Sequence[Mapping[str, Any]]) -> tuple[Markup, list[dict[str, Any]]]:
-    """The plot of all pairs, and rows for the table of the last MAX_ROWS of them."""
-    fixtures = list(dict.fromkeys(pair["fixture"] for pair in pairs))
+def pair_plot(
+    campaign_id: str, plan: Mapping[str, Any], pairs: Sequence[Mapping[str, Any]]
+) -> tuple[Markup, list[dict[str, Any]]]:
+    """The plot of all pairs by the groups that are judged, and rows for the table of the last MAX_ROWS of them."""
+    names = group_names(plan)
+    groups = {name: kind for kind, name in enumerate(dict.fromkeys(names.values()))}
     startups = sorted({int(pair["startup"]) for pair in pairs})
     spread = {startup: [p for p in pairs if p["startup"] == startup] for startup in startups}
     marks = [
@@ -133,7 +138,7 @@ def pair_plot(campaign_id: str, pairs: Sequence[Mapping[str, Any]]) -> tuple[Mar
             column=startups.index(startup) - 0.35 + 0.7 * (i + 0.5) / len(rows),
             value=percent(float(pair["delta_log"])),
             title=_pair_title(pair),
-            kind=fixtures.index(pair["fixture"]),
+            kind=groups.get(names.get((pair["fixture"], None if plan["corpus"] else pair["seed"]), ""), 0),
             href=case_link(campaign_id, pair),
         )
         for startup, rows in spread.items()
@@ -141,7 +146,7 @@ def pair_plot(campaign_id: str, pairs: Sequence[Mapping[str, Any]]) -> tuple[Mar
         if pair["delta_log"] is not None and pair["admissible"]
     ][:2000]
     columns = [f"startup {startup + 1}" for startup in startups]
-    plot = chart(marks, columns, "effect of every admissible pair") + legend(fixtures[:4])
+    plot = chart(marks, columns, "effect of every admissible pair") + legend(list(groups))
     table = [dict(pair, effect=_effect(pair), link=case_link(campaign_id, pair)) for pair in pairs[-MAX_ROWS:]]
     return plot, table
 
@@ -188,16 +193,19 @@ def _shared(one: str, other: str) -> int:
 def over_time(
     reader: Reader, words: Mapping[str, str], memory: Judged | None = None
 ) -> tuple[list[str], str, Markup, list[dict[str, Any]]]:
-    """Fixtures to choose from, the chosen one, its chart, and the rows that are drawn."""
-    frame = history(reader, _filter(words), memory)
-    measured = frame[frame.effect_pct.notna()]
-    fixtures = [str(name) for name in dict.fromkeys(measured.fixture)]
-    chosen = words.get("fixture") or (fixtures[-1] if fixtures else "")
-    rows = measured[measured.fixture == chosen].to_dict("records")[-MAX_ROWS:]
+    """Fixtures to choose from, the chosen one, its chart, and what is drawn: of the newest MAX_DRAWN campaigns."""
+    wanted = _filter(words)
+    found = chosen(reader, wanted)
+    fixtures = list(dict.fromkeys(group for about in found for group in about["groups"]))
+    fixture = words.get("fixture") or (found[-1]["groups"][-1] if found else "")
+    newest = [about["campaign_id"] for about in found if fixture in about["groups"]][-MAX_DRAWN:]
+    frame = history(reader, replace(wanted, campaigns=frozenset(newest)), memory)
+    rows = frame[(frame.fixture == fixture) & frame.effect_pct.notna()].to_dict("records")
     commits = _commits(reader)
     for row in rows:
         row["commit"] = commits.get(str(row["campaign_id"]), "")
-    return fixtures, chosen, _history_chart(rows), [{str(k): v for k, v in row.items()} for row in rows]
+    newest_first = [{str(k): v for k, v in row.items()} for row in reversed(rows)]
+    return fixtures, fixture, _history_chart(rows), newest_first
 
 
 def _commits(reader: Reader) -> dict[str, str]:

@@ -26,6 +26,7 @@ from campaigns.judging.verdicts import Judgement, Sample, Setting, Verdict
 from campaigns.nearest import nearest
 from campaigns.plan import Role
 from results.reading.effects import Effects, Memory, effects
+from results.reading.exclusions import group_names
 from results.reading.load import waits
 from results.reading.looks import setting_of
 from results.reading.past import Told, known, left_out, lending
@@ -187,7 +188,14 @@ def _about(row: Mapping[str, Any]) -> dict[str, Any]:
     names["host"] = tuple(str(host[part]) for part in ("name", "cpu") if host.get(part))
     names["arm"] = tuple(name for arm in arms for name in (arm["name"], *map("/".join, arm["schedules"])))
     names["fixture"] = tuple(fixture["dataset"] if plan["corpus"] else fixture["id"] for fixture in plan["fixtures"])
-    return {**columns, "names": names, "profiled": is_profiled(plan), "methodology": row["methodology_version"]}
+    groups = tuple(dict.fromkeys(group_names(plan).values()))
+    return {
+        **columns,
+        "names": names,
+        "groups": groups,
+        "profiled": is_profiled(plan),
+        "methodology": row["methodology_version"],
+    }
 
 
 def _names(text: str) -> str:

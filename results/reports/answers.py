@@ -6,11 +6,13 @@ divergent token holds it, or ends before it where its characters are only half t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from campaigns.plan import PairKey, Phase, Role
-from campaigns.records import Pair, Request
+from sqlalchemy import text
+
+from campaigns.plan import PairKey, Role
+from campaigns.records import Pair
 from campaigns.remarks import Score
 from campaigns.scorers.paired import newest
 from results.reading.summary import Summary
@@ -20,6 +22,14 @@ MAX_CASES = 200  # on a page; those whose answers or verdicts differ come first
 MAX_CHARACTERS = 20_000  # of one answer, before the difference and behind it
 _MAX_MARKED = 40
 NOT_SCORED = "not scored"
+_ANSWERS = text("""
+SELECT r.startup, r.fixture, r.seed, r.repeat, r.role, r.reasoning_text, r.text, r.tool_calls_json, r.error
+FROM request r
+WHERE r.campaign_id = :campaign AND r.phase = 'measure' AND r.block_attempt >= coalesce((
+    SELECT max(b.attempt) FROM block b WHERE b.campaign_id = r.campaign_id AND b.startup = r.startup
+        AND b.fixture = r.fixture AND b.seed = r.seed), 0)
+ORDER BY r.id
+""")
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,7 @@ class Answers:
 
     @property
     def title(self) -> str:
-        return f"{self.key.fixture}, seed {self.key.seed}, startup {self.key.startup}, pair {self.key.repeat}"
+        return f"{self.key.fixture}, seed {self.key.seed}, startup {self.key.startup + 1}, pair {self.key.repeat + 1}"
 
     @property
     def differ(self) -> bool:
@@ -70,18 +80,18 @@ def _interest(one: Answers) -> tuple[bool, bool]:
     return one.told_apart, one.differ
 
 
-def _pairs(reader: Reader, campaign_id: str) -> dict[PairKey, tuple[Request, Request]]:
-    found: dict[PairKey, dict[Role, Request]] = {}
-    for stored in reader.requests(campaign_id, with_rounds=False):
-        request = stored.request
-        if request.phase is Phase.MEASURE and not stored.superseded:
-            found.setdefault(request.key, {})[request.role] = request
+def _pairs(reader: Reader, campaign_id: str) -> dict[PairKey, tuple[str, str]]:
+    """Both answers of every pair: everything that was sent, channels apart."""
+    found: dict[PairKey, dict[str, str]] = {}
+    for *key, role, reasoning, answer, calls, error in reader.connection.execute(_ANSWERS, {"campaign": campaign_id}):
+        parts = (part for part in (reasoning, answer, calls, error) if part)
+        found.setdefault(PairKey(*key), {})[role] = "\n\n".join(parts)
     return {key: (sides[Role.CONTROL], sides[Role.CANDIDATE]) for key, sides in found.items() if len(sides) == 2}
 
 
 def _answers(
     key: PairKey,
-    both: tuple[Request, Request],
+    both: tuple[str, str],
     verdicts: Mapping[tuple[str, PairKey, Role], Score],
     pair: Pair | None,
 ) -> Answers:
@@ -90,7 +100,7 @@ def _answers(
         (name, _outcome(verdicts, name, key, Role.CONTROL), _outcome(verdicts, name, key, Role.CANDIDATE))
         for name in names
     )
-    return Answers(key, outcomes, _divergence(pair), parted_texts(_whole(both[0]), _whole(both[1])))
+    return Answers(key, outcomes, _divergence(pair), parted_texts(*both))
 
 
 def _outcome(verdicts: Mapping[tuple[str, PairKey, Role], Score], scorer: str, key: PairKey, role: Role) -> str:
@@ -103,12 +113,6 @@ def _divergence(pair: Pair | None) -> str:
         return ""
     control, candidate = ("the end" if token is None else f"id {token}" for token in pair.divergence_ids)
     return f"they part at token {pair.divergence_index}: control {control}, candidate {candidate}"
-
-
-def _whole(request: Request) -> str:
-    """Everything that was sent, channels apart."""
-    parts: Iterable[str] = (request.reasoning_text, request.text, request.tool_calls_json, request.error)
-    return "\n\n".join(part for part in parts if part)
 
 
 def parted_texts(control: str, candidate: str) -> tuple[Side, Side]:

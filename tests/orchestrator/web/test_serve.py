@@ -243,13 +243,13 @@ def test_a_running_campaign_is_told_as_it_goes_on_and_can_be_stopped(
         driver.start(name, 0, 1)
         first, second = blocks(plan, 0)
         driver.block(name, first, 1)
-        line = {"utc": time.time(), "event": "pair", "key": vars(first.keys[0])}
+        line = {"utc": time.time(), "event": "pair", "key": vars(first.keys[0]), "left_s": 42.4}
         assert main(["status", name, "--store", str(site.store)]) == 0
         assert "startup 1 of 3, known after the first pair; newest: starting" in capsys.readouterr().out
         (folder / "campaign.jsonl").write_text(json.dumps(line) + "\n" + '{"utc": 1, "eve')  # being written
         assert main(["status", name, "--store", str(site.store)]) == 0
         told = capsys.readouterr().out
-        assert re.search(r"startup 1 of 3, about \d+ s left; newest: pair startup 1, first ", told)
+        assert re.search(r"startup 1 of 3, about 42 s left; newest: pair startup 1, first ", told)
         assert told.endswith("  startup-0-1/server.log:\n    loading weights\n    <b>ready</b>\n")
         with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=20)) as connection:
             connection.request("GET", f"/campaign/{name}/events")
