@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import hashlib
 import json
+import math
 import os
 import re
 import select
@@ -26,13 +27,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 CSRC = ROOT / "kernels/csrc"
-LIMIT_S = {"cpu": 120, "cuda": 600}
+LIMIT_S = {"cpu": 120, "cuda": 200}
 STILLBORN, SURVIVED, KILLED = 3, 0, 1
 _PR_SET_PDEATHSIG = 1
 
@@ -206,8 +208,8 @@ def first_failure(group: str, file: str | None, device: str) -> str | None:
     return None
 
 
-def plant(group: str, files: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
-    """Judge this process's part of one group's mutants and print each."""
+def plant(group: str, files: Sequence[str], first: bool, options: argparse.Namespace) -> dict[str, Any]:
+    """Judge this process's part of one group's mutants and print each; the `first` judges the group as it is, too."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from mutants_equivalent import EQUIVALENT
 
@@ -216,11 +218,14 @@ def plant(group: str, files: Sequence[str], options: argparse.Namespace) -> dict
     count = options.count // parts + (part < options.count % parts)
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         bed = Bed(Path(name), options.device)
-        outcome, said = bed.judge(group, None)
-        assert outcome == "survived", f"{group} fails its gate without any mutant: {said}"
+        if first:
+            outcome, said = bed.judge(group, None)
+            assert outcome == "survived", f"{group} fails its gate without any mutant: {said}"
         for mutant in drawn(files)[part::parts]:
             if (options.only and mutant.id not in options.only) or (not options.only and planted(found) >= count):
                 continue
+            if time.monotonic() > options.until:
+                break
             began = time.monotonic()
             outcome, said = bed.judge(group, mutant)
             reason = EQUIVALENT.get(mutant.id)
@@ -233,20 +238,41 @@ def plant(group: str, files: Sequence[str], options: argparse.Namespace) -> dict
     return {"group": group, "device": options.device, "planted": planted(found)} | {k: len(v) for k, v in found.items()}
 
 
-def shared_out(group: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One group's mutants over `--jobs` processes."""
-    words = [group, "--device", options.device, "--count", str(options.count)]
+def planted_here(chosen: dict[str, tuple[str, ...]], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """This process's part of every group, beginning with another one than its neighbours."""
+    import torch  # before the forks, so that each has it already
+
+    torch.set_num_threads(1)
+    (part, parts), names = options.part, list(chosen)
+    turned = names[part % len(names) :] + names[: part % len(names)]
+    return [plant(name, chosen[name], names.index(name) % parts == part, options) for name in turned]
+
+
+def shared_out(names: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The groups' mutants over `--jobs` processes, whose lines are printed as they come."""
+    words = [*names, "--device", options.device, "--count", str(options.count), "--minutes", str(options.minutes)]
     words += ["--only", *options.only] if options.only else []
     commands = [[sys.executable, __file__, *words, "--part", f"{i}/{options.jobs}"] for i in range(options.jobs)]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    totals: list[dict[str, Any]] = []
-    for child in children:
-        *lines, last = child.communicate()[0].splitlines() or [""]
-        print("\n".join(lines), flush=True)
-        assert last.startswith("{"), f"a part of {group} ended with {child.returncode}"
-        totals.append(json.loads(last))
-    counts = {name: sum(total[name] for total in totals) for name in totals[0] if isinstance(totals[0][name], int)}
-    return {"group": group, "device": options.device, **counts}
+    with ThreadPoolExecutor(options.jobs) as pool:
+        parts = [total for totals in pool.map(totals_of, children) for total in totals]
+    assert not any(child.returncode not in (0, 1) for child in children), "a part ended before its totals"
+    return [summed([part for part in parts if part["group"] == name]) for name in names]
+
+
+def totals_of(child: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    totals = []
+    for line in child.stdout or ():
+        if line.startswith("{"):
+            totals.append(json.loads(line))
+        else:
+            print(line, end="", flush=True)
+    child.wait()
+    return totals
+
+
+def summed(totals: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {k: sum(total[k] for total in totals) if isinstance(v, int) else v for k, v in totals[0].items()}
 
 
 def part_of(text: str) -> tuple[int, int]:
@@ -267,11 +293,13 @@ def main() -> int:
     parser.add_argument(
         "--part", type=part_of, default=(0, 1), metavar="I/N", help="every N-th mutant from the I-th on"
     )
+    parser.add_argument("--minutes", type=float, default=math.inf, help="plant none after so many (default: all)")
     parser.add_argument("--only", nargs="+", default=(), metavar="ID")
     parser.add_argument(
         "--list", action="store_true", help="print the mutants that would be planted first, and judge none"
     )
     options = parser.parse_args()
+    options.until = time.monotonic() + 60 * options.minutes
     chosen = {name: files for name, files in groups(options.device).items() if name in (options.operators or [name])}
     if unknown := sorted(set(options.operators) - set(chosen)):
         parser.error(
@@ -281,13 +309,7 @@ def main() -> int:
         for files in chosen.values():
             print("\n".join(mutant.told() for mutant in drawn(files)[: options.count]))
         return 0
-    if options.jobs > 1:
-        totals = [shared_out(name, options) for name in chosen]
-    else:
-        import torch  # before the forks, so that each has it already
-
-        torch.set_num_threads(1)
-        totals = [plant(name, files, options) for name, files in chosen.items()]
+    totals = shared_out(list(chosen), options) if options.jobs > 1 else planted_here(chosen, options)
     for total in totals:
         print(json.dumps(total))
     return int(any(total["survived"] for total in totals))
