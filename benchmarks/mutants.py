@@ -6,7 +6,8 @@ Every source line offers small changes (a bound, a sign, a constant, a rounding,
 are drawn per operator by the hash of the change, so that a draw stays as the sources grow. `include` stands for the
 headers, whose mutants every operator that reads them may kill. A mutant is built from a copy and run against every
 contract case of the schedules that compile it; the first failed check, a crash or a hang kills it. One that does not
-compile is replaced by the next. Those that change no result are in benchmarks/mutants_equivalent.py, with the reason.
+compile, or compiles to the same bytes (trivial compiler equivalence: Papadakis, Jia, Harman, Le Traon, ICSE 2015), is
+replaced by the next. Those that change no result are in benchmarks/mutants_equivalent.py, with the reason.
 Prints a line a mutant and the counts of each operator; exits with 1 where one survives that is not called equivalent.
 """
 
@@ -34,8 +35,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 CSRC = ROOT / "kernels/csrc"
-LIMIT_S = {"cpu": 120, "cuda": 200}
-STILLBORN, SURVIVED, KILLED = 3, 0, 1
+LIMIT_S = {"cpu": 120, "cuda": 400}
+OUTCOMES = ("survived", "killed", "stillborn", "identical")  # of a child, by its exit code
 _PR_SET_PDEATHSIG = 1
 
 _SWAPS = (
@@ -105,16 +106,35 @@ def mutants_of(file: str) -> list[Mutant]:
 
 
 def groups(device: str) -> dict[str, tuple[str, ...]]:
-    """Operator, or `include`, to the files that are its own."""
+    """Operator, or `include`, to the files that are its own: no earlier operator compiles them."""
     from kernels.operators import OPERATORS
 
-    language, found, shared = {"cpu": "c++", "cuda": "cuda"}[device], {}, {}
+    found: dict[str, tuple[str, ...]] = {}
+    seen, shared = set[str](), set[str]()
     for op in OPERATORS:
-        builds = [schedule.build for schedule in op.schedules if schedule.build]
-        mine = [build for build in builds if build.language == language]
-        found[op.name] = tuple(sorted({source for build in mine for source in build.sources}))
-        shared |= {header: None for build in mine for header in build.headers if not header.endswith("abi.h")}
+        builds = [schedule.build for schedule in op.schedules if of_device(schedule.build, device)]
+        sources = {source for build in builds for source in build.sources}
+        found[op.name] = tuple(sorted(sources - seen))
+        seen |= sources
+        shared |= {header for build in builds for header in build.headers if not header.endswith("abi.h")}
     return {name: files for name, files in {**found, "include": tuple(sorted(shared))}.items() if files}
+
+
+def of_device(build: Any, device: str) -> bool:
+    return build is not None and build.language == {"cpu": "c++", "cuda": "cuda"}[device]
+
+
+def libraries(device: str) -> dict[tuple[str, str], str]:
+    """(name, architecture) to the sha256 of every native library of the sources as they are, built where missing."""
+    from kernels.native import building
+    from kernels.operators import OPERATORS
+
+    found = {}
+    for build in [schedule.build for op in OPERATORS for schedule in op.schedules if of_device(schedule.build, device)]:
+        for arch in build.archs:
+            building.ensure(build, arch)
+            found[build.name, arch] = building.read_manifest(build, arch)["library_sha256"]
+    return found
 
 
 def drawn(files: Sequence[str]) -> list[Mutant]:
@@ -127,11 +147,11 @@ class Bed:
     """A copy of the kernels that takes one mutant after the other; each is judged in a process of its own."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        self.folder, self.device = folder, device
+        self.folder, self.device, self.unchanged = folder, device, libraries(device)
         shutil.copytree(ROOT / "kernels", folder / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
 
     def judge(self, group: str, mutant: Mutant | None) -> tuple[str, str]:
-        """`killed`, `survived`, `stillborn` and what was seen. None judges the sources as they are."""
+        """`killed`, `survived`, `stillborn`, `identical` and what was seen. None judges the sources as they are."""
         shutil.rmtree(self.folder / "build", ignore_errors=True)
         path = self.folder / "kernels/csrc" / mutant.file if mutant else None
         if path is not None:
@@ -151,7 +171,7 @@ class Bed:
             os.setsid()  # so that a late one's compiler is killed with it; it dies with its parent nevertheless
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             os.close(reading)
-            os._exit(inside(self.folder, group, mutant.file if mutant else None, self.device, writing))
+            os._exit(self._inside(group, mutant.file if mutant else None, writing))
         os.close(writing)
         with os.fdopen(reading) as pipe:
             late = not select.select([pipe], [], [], LIMIT_S[self.device])[0]
@@ -163,48 +183,59 @@ class Bed:
             return "killed", f"not finished within {LIMIT_S[self.device]} s"
         if os.WIFSIGNALED(status):
             return "killed", signal.Signals(os.WTERMSIG(status)).name
-        return {STILLBORN: "stillborn", SURVIVED: "survived", KILLED: "killed"}[os.waitstatus_to_exitcode(status)], said
+        return OUTCOMES[os.waitstatus_to_exitcode(status)], said
+
+    def _inside(self, group: str, file: str | None, writing: int) -> int:
+        """In the child: the gate of the copied kernels, every schedule that compiles `file`, up to a failure."""
+        os.chdir(self.folder)
+        sys.path.insert(0, str(self.folder))
+        for name in [name for name in sys.modules if name.partition(".")[0] == "kernels"]:
+            del sys.modules[name]
+        sys.stderr.flush()
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)
+        code, said = "survived", ""
+        try:
+            subjects = [subject for subject in subjects_of(group, file, self.device) if self._differs(subject, file)]
+            said = next(filter(None, map(first_failure, subjects)), "")
+            code = "killed" if said else "survived" if subjects else "identical"
+        except Exception as error:
+            code = "stillborn" if type(error).__name__ == "BuildError" else "killed"
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+        os.write(writing, (said or " ").encode()[:4000])
+        return OUTCOMES.index(code)
+
+    def _differs(self, subject: Any, file: str | None) -> bool:
+        """Whether there is anything to judge: a mutant that compiles to the same bytes is none of that library's."""
+        from kernels.native.library import prepare
+
+        library = prepare(subject.schedule.build)
+        return file is None or self.unchanged.get((library.name, library.arch)) != library.sha256
 
 
-def inside(folder: Path, group: str, file: str | None, device: str, writing: int) -> int:
-    """In the child: the gate of the copied kernels, every schedule that compiles `file`, up to the first failure."""
-    os.chdir(folder)
-    sys.path.insert(0, str(folder))
-    for name in [name for name in sys.modules if name.partition(".")[0] == "kernels"]:
-        del sys.modules[name]
-    sys.stderr.flush()
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    code, said = SURVIVED, ""
-    try:
-        said = first_failure(group, file, device) or ""
-        code = KILLED if said else SURVIVED
-    except Exception as error:
-        stillborn = type(error).__name__ == "BuildError"
-        code, said = (STILLBORN if stillborn else KILLED), f"{type(error).__name__}: {error}".splitlines()[0]
-    os.write(writing, (said or " ").encode()[:4000])
-    return code
-
-
-def first_failure(group: str, file: str | None, device: str) -> str | None:
+def subjects_of(group: str, file: str | None, device: str) -> Iterator[Any]:
+    """The schedules that compile `file`, of any operator; every one of the group where there is none."""
     from kernels import gate
-    from kernels.checking.cases import cases_of
     from kernels.operators import OPERATORS
 
     assert Path(gate.__file__).is_relative_to(Path.cwd())
-    language = {"cpu": "c++", "cuda": "cuda"}[device]
     for op in OPERATORS:
         for schedule in op.schedules:
             build = schedule.build
-            if build is None or build.language != language or (group not in ("include", op.name)):
-                continue
-            if file is not None and file not in (*build.sources, *build.headers):
-                continue
-            subject = gate.subject_of(op, schedule, device)
-            for case in cases_of(op, device):
-                for line in gate.lines_of(subject, "contract", case, 0):
-                    if line.status != "passed":
-                        return f"{subject.name} {case.id} {line.check}: {line.message}"
+            if of_device(build, device) and (
+                file in (*build.sources, *build.headers) if file else group in ("include", op.name)
+            ):
+                yield gate.subject_of(op, schedule, device)
+
+
+def first_failure(subject: Any) -> str | None:
+    from kernels import gate
+    from kernels.checking.cases import cases_of
+
+    for case in cases_of(subject.op, subject.device):
+        for line in gate.lines_of(subject, "contract", case, 0):
+            if line.status != "passed":
+                return f"{subject.name} {case.id} {line.check}: {line.message}"
     return None
 
 
@@ -213,7 +244,7 @@ def plant(group: str, files: Sequence[str], first: bool, options: argparse.Names
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from mutants_equivalent import EQUIVALENT
 
-    found: dict[str, list[str]] = {"killed": [], "equivalent": [], "survived": [], "stillborn": []}
+    found: dict[str, list[str]] = {"equivalent": []} | {outcome: [] for outcome in OUTCOMES}
     part, parts = options.part
     count = options.count // parts + (part < options.count % parts)
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
@@ -281,7 +312,7 @@ def part_of(text: str) -> tuple[int, int]:
 
 
 def planted(found: dict[str, list[str]]) -> int:
-    return sum(len(ids) for outcome, ids in found.items() if outcome != "stillborn")
+    return sum(len(ids) for outcome, ids in found.items() if outcome not in ("stillborn", "identical"))
 
 
 def main() -> int:

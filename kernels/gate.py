@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 
 from kernels import bench
-from kernels.checking import checks, fence, hammer, sanitizer
+from kernels.checking import before, checks, fence, hammer, sanitizer
 from kernels.checking.cases import cases_of, hammered_of, sanitized_of
 from kernels.checking.cases.trial import Case, Trial
 from kernels.checking.checks import Finding
@@ -44,6 +44,8 @@ def contract(subject: Subject, case: Case, trial: Trial) -> Iterator[Finding]:
     yield from checks.findings(subject.op, subject.schedule, trial)
     if subject.device == "cpu":
         yield fence.finding(subject.schedule, case)
+    elif subject.schedule.build is not None:
+        yield from before.findings(subject.schedule, trial)
 
 
 def lines_of(subject: Subject, gate: str, case: Case, launches: int) -> Iterator[Line]:

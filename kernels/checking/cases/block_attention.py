@@ -12,8 +12,8 @@ from kernels.checking.cases.trial import Case, Draw, Outputs, Trial
 from kernels.checking.compare import inside_poison
 from kernels.registry import Schedule
 
-# Scores of loud queries reach hundreds: one key takes all; `alone` sees nothing but itself.
-STATES = {"live": 1.0, "changed": -2.0, "zeros": 0.0, "loud": 20.0, "alone": 1.0, "restored": 1.0}
+# Scores of loud queries reach hundreds: one key takes all; `alone` sees nothing but itself, `sunk` that far below zero.
+STATES = {"live": 1.0, "changed": -2.0, "zeros": 0.0, "loud": 20.0, "alone": 1.0, "sunk": -20.0, "restored": 1.0}
 
 
 class BlockAttentionTrial(Trial):
@@ -34,11 +34,13 @@ class BlockAttentionTrial(Trial):
             "alone": torch.cat((seen & False, own.tril() & own.triu()), 1),
         }  # fmt: skip
         self.seen = Seen(ring[0], ring[1], self.masks["live"].clone())
+        self.masks["sunk"] = self.masks["alone"]
+        self.own_keys = self.values[1].repeat_interleave(q_heads // kv_heads, 1)
         self.scale = dim**-0.5
         self.problem = problem_of(self.q, self.seen, self.k, self.v)
 
     def set_state(self, state: str) -> None:
-        self.q.copy_(self.values[0] * STATES[state])
+        self.q.copy_((self.own_keys if state == "sunk" else self.values[0]) * STATES[state])
         self.k.copy_(self.values[1] * (1 + (state == "changed")))
         self.seen.mask.copy_(self.masks.get(state, self.masks["live"]))
 

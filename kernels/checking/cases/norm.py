@@ -66,6 +66,7 @@ CUDA = (
     case(8, 128, "float16", device="cuda"),
     case(3, 8192, "float16", device="cuda"),
     case(300, 5120, "float16", device="cuda"),
+    *(case(2, width, "float16", device="cuda") for width in (1024, 2052, 5124)),  # where more pieces of a row begin
 )
 CASES = CPU + CUDA
 SANITIZED = (CUDA[0], CUDA[7], CUDA[10], CUDA[12])

@@ -48,6 +48,7 @@ CUDA = (
     case(8, 24, 256, "bfloat16", device="cuda"),
     case(7, 3, 20, "float16", device="cuda"),
     case(300, 24, 256, "float16", device="cuda"),
+    case(1, 3, 172, "float16", device="cuda"),  # one piece more than a block has
 )
 CASES = CPU + CUDA
 SANITIZED = (CUDA[0], CUDA[8], CUDA[10])

@@ -121,6 +121,7 @@ CUDA = (
     *(case(DRAFTER._replace(rows=rows, q_heads=0, pad=4), "cuda") for rows in (1, 8)),
     case(DRAFTER._replace(rotated=8, kv_heads=3), "cuda"),
     case(TARGET._replace(rows=300), "cuda"),
+    case(DRAFTER._replace(rows=1, q_heads=0, kv_heads=1), "cuda"),  # one warp's work
 )
 CASES = CPU + CUDA
 SANITIZED = (CUDA[0], CUDA[8], CUDA[10], CUDA[11], CUDA[13])
