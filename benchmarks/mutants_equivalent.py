@@ -54,6 +54,8 @@ EQUIVALENT: dict[str, str] = {
     "476115f5": _BOUNDS,
     "27c55b9b": _BOUNDS,
     "2222c9d7": "the next launch begins when this one ends, which only costs time",
+    # block_conv/pieces.cu
+    "53030250": "one block more, whose channels are beyond the last",
     # norm/rows.cu
     "11c58e2e": _ALL_LANES,
     "12466cfc": "four values behind the scale are read in vain: memcheck's to find, not the contract's",
@@ -68,10 +70,13 @@ EQUIVALENT: dict[str, str] = {
     "07f52101": _WIDER,
     "079563d7": "no run has fewer than k + 1 logits at or above its bound, so there is nothing to clear",
     "0a6209ce": "every quad goes through the loader of tails, which gives the same values",
+    "00f6f9f0": _ENTRY,
+    "083f89e2": _ENTRY,
     "0bb46a8f": "many threads write the same value instead of one",
     "0cb56dab": _MASK,
     # block_attention/cluster.cu
     "03c11b36": _ALL_LANES,
+    "06da012f": _ENTRY,
     "072fc6e3": _MASK,
     "07d771aa": "after the first exchange both lanes of a pair hold its sum",
     "07e3a97a": "every value of a column finds the same maximum and sum, so any may write them",

@@ -13,7 +13,7 @@ from kernels.operators import operator
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks/mutants.py"
-CPU = ("norm", "projection", "gated", "attention", "gdn", "gated_norm", "selection", "include")
+CPU = ("norm", "projection", "publication", "gated", "attention", "gdn", "gated_norm", "selection", "include")
 CUDA = (*(name for name in CPU if name != "gated"), "rotary", "output_gate", "block_conv", "block_attention")
 
 
