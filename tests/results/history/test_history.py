@@ -351,8 +351,14 @@ def counts(path):
     return {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables}
 
 
-def test_import_appends_and_never_doubles(made, ram, capsys):
-    path, ids = made
+def test_import_appends_and_never_doubles(ram, capsys):
+    path = ram / "store.sqlite"
+    with Store.open(path) as writer:
+        aa = replace(PLAN, name="noise", mode=Mode.AA, candidate=PLAN.control)
+        ids = [
+            Driver(writer, plan, script(factor), HOST, created_utc=f"2026-0{month}-01T00:00:00+00:00").run()
+            for month, (plan, factor) in enumerate([(aa, 1.0), (PLAN, 0.97)], start=1)
+        ]
     target = ram / "target.sqlite"
     Store.open(target).close()
     assert run("import", str(path), store=target) == 0
@@ -360,8 +366,8 @@ def test_import_appends_and_never_doubles(made, ram, capsys):
     assert run("import", str(path), store=target) == 0
     assert counts(target) == counts(path)
     assert "0 rows appended" in capsys.readouterr().out
-    for name in ("first", "noise"):
-        assert run("verify", ids[name], store=target) == 0
+    for name in ids:
+        assert run("verify", name, store=target) == 0
     with Reader.open(path) as one, Reader.open(target) as other:
         pd.testing.assert_frame_equal(history(one), history(other))
 

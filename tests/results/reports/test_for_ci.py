@@ -26,22 +26,27 @@ PLAN = CampaignPlan(
 )
 
 
-def rendered(ram, format, plan=PLAN):
+def made(path, plan=PLAN):
     def script(step, attempt):
         candidate, name = step.role is Role.CANDIDATE, step.key.fixture.split()[0]
         ms = 16.0 * (FACTORS[name] if candidate else 1.0)
         made = Script(Trajectory(30, 10, 19), ms, token_seed=9 if name == "odd" and candidate else 1)
         return replace(made, admissible=False, reasons=(Reason.CACHE_HIT,)) if name == "bad" else made
 
-    path = ram / "store.sqlite"
     with Store.open(path) as store:
         Driver(store, plan, script).run()
+    return path
+
+
+@pytest.fixture(scope="module")
+def rendered(module_ram):
+    path = made(module_ram / "store.sqlite")
     with Reader.open(path) as reader:
-        return render(reader, reader.resolve("last"), format), summarise(reader, reader.resolve("last"))
+        return {format: render(reader, reader.resolve("last"), format) for format in ("github", "junit")}
 
 
-def test_a_comment_fits_and_holds_no_markup_of_a_name(ram):
-    text, _ = rendered(ram, "github")
+def test_a_comment_fits_and_holds_no_markup_of_a_name(rendered):
+    text = rendered["github"]
     lines = text.splitlines()
     assert len(lines) <= MAX_LINES
     assert r"\@team \[b\](http://c)" in lines[0]
@@ -50,16 +55,17 @@ def test_a_comment_fits_and_holds_no_markup_of_a_name(ram):
 
 def test_a_comment_of_many_fixtures_fits_too(ram):
     many = replace(PLAN, fixtures=tuple(Fixture(f"quick {i}", "{}", (0,)) for i in range(12)), pairs=2)
-    text, summary = rendered(ram, "github", many)
+    with Reader.open(made(ram / "many.sqlite", many)) as reader:
+        summary = summarise(reader, reader.resolve("last"))
+    text = github(summary)
     assert len(text.splitlines()) <= MAX_LINES and "| 5 more |" in text
     loud = replace(summary, flags={f"flag {i}": 1 for i in range(9)})
     assert len(github(loud).splitlines()) <= MAX_LINES
 
 
 @pytest.mark.parametrize(("name", "kind"), [("quick", ""), ("slow", "failure"), ("odd", "failure"), ("bad", "error")])
-def test_junit_tells_what_failed(ram, name, kind):
-    text, _ = rendered(ram, "junit")
-    suite = ElementTree.fromstring(text)
+def test_junit_tells_what_failed(rendered, name, kind):
+    suite = ElementTree.fromstring(rendered["junit"])
     cases = {case.get("name"): [child.tag for child in case if child.tag != "system-out"] for case in suite}
     assert cases[name] == ([kind] if kind else [])
     failed, errors = (sum(tags == [tag] for tags in cases.values()) for tag in ("failure", "error"))

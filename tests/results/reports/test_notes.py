@@ -18,10 +18,10 @@ from tests.results.reports.test_report import PLAN, report, script
 DIED = "the server died during a request: exit code -9"
 
 
-@pytest.fixture
-def stopped(ram):
+@pytest.fixture(scope="module")
+def stopped(module_ram):
     """One fixture has two startups, the other one; a dead server that two places told of, and a second server error."""
-    path = ram / "store.sqlite"
+    path = module_ram / "store.sqlite"
     with Store.open(path) as store:
         driver = Driver(store, PLAN, script)
         made = driver.campaign()
@@ -37,6 +37,11 @@ def stopped(ram):
             store.failure(Failure(made.campaign_id, utc, Reason.SERVER_DIED, message, 1, 1, about))
         store.status(made.campaign_id, CampaignStatus.HELD, "by hand")
     return path
+
+
+@pytest.fixture(scope="module")
+def page(stopped):
+    return report(stopped, "html")
 
 
 def test_the_head_says_how_many_startups_each_fixture_has(stopped, ram):
@@ -64,27 +69,26 @@ def test_status_is_in_the_order_of_time(stopped, capsys):
     assert len(times) == 3 and times == sorted(times)
 
 
-def test_a_page_says_what_exactness_was_required(stopped):
-    assert "<dt>exact pairs (E4 was required)</dt>" in report(stopped, "html")
+def test_a_page_says_what_exactness_was_required(page):
+    assert "<dt>exact pairs (E4 was required)</dt>" in page
 
 
-def test_a_page_shows_code_spans_as_elements(stopped):
-    page = report(stopped, "html")
+def test_a_page_shows_code_spans_as_elements(page):
     notes = page[page.index("<h2>Notes</h2>") :]
     assert "`" not in notes and "<code>" in notes
 
 
-@pytest.fixture
-def on_cpu(ram, monkeypatch):
+@pytest.fixture(scope="module")
+def on_cpu(module_ram):
     """Measured on a host of two CPUs that three processes wanted once."""
     loads = itertools.cycle([0.5, 1.0, 1.0, 3.25])
 
     def sample(driver, request):
         return DeviceSample(request.send_ns, "cpu-ab", 2100, None, None, None, None, 10**9, next(loads))
 
-    monkeypatch.setattr(Driver, "_sample", sample)
-    path = ram / "cpu.sqlite"
-    with Store.open(path) as store:
+    path = module_ram / "cpu.sqlite"
+    with pytest.MonkeyPatch.context() as monkeypatch, Store.open(path) as store:
+        monkeypatch.setattr(Driver, "_sample", sample)
         driver = Driver(store, replace(PLAN, startups=1), script, samples=True)
         start, campaign = store.startup, driver.campaign
         host = {"host": {"num_cpus": 2}}
@@ -109,9 +113,9 @@ def test_a_cpu_has_no_sm_clock(on_cpu, stopped):
     assert "SM clock" not in page and "power, W" not in page
 
 
-def test_a_gpu_has_clock_and_power_and_unsampled_devices_no_figure(stopped, ram):
+def test_a_gpu_has_clock_and_power_and_unsampled_devices_no_figure(page, ram):
     with Store.open(ram / "gpu.sqlite") as store:
         Driver(store, replace(PLAN, startups=1), script, samples=True).run()
-    page = report(ram / "gpu.sqlite", "html")
-    assert "SM clock, MHz" in page and "power, W" in page and "CPU clock" not in page
-    assert "Devices over the campaign" not in report(stopped, "html")
+    sampled = report(ram / "gpu.sqlite", "html")
+    assert "SM clock, MHz" in sampled and "power, W" in sampled and "CPU clock" not in sampled
+    assert "Devices over the campaign" not in page

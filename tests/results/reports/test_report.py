@@ -68,8 +68,8 @@ def path(ram):
     return ram / "store.sqlite"
 
 
-@pytest.fixture
-def eventful(path):
+@pytest.fixture(scope="module")
+def eventful(module_ram):
     """A startup that died in a block and was repeated, a cache hit, a stalled request, a divergence, an exclusion."""
 
     def scripts(step, attempt):
@@ -81,6 +81,7 @@ def eventful(path):
             return replace(made, token_seed=99)
         return made
 
+    path = module_ram / "eventful.sqlite"
     with Store.open(path) as store:
         driver = Driver(store, PLAN, scripts, samples=True)
         made = driver.campaign()

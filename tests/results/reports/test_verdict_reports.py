@@ -60,16 +60,16 @@ FX8 = replace(PLAN, name="fx8", fixtures=tuple(Fixture(f"f{i}", "{}", (i,)) for 
 TRUTHS = {"ord8": {"short": 0.05}, "fx8": {f"f{i}": -0.02 - 0.003 * i for i in range(8)}}
 
 
-@pytest.fixture
-def ord8(ram):
-    store(ram / "ord8.sqlite", ORD8, scripts(TRUTHS["ord8"], order=0.005))
-    return ram / "ord8.sqlite"
+@pytest.fixture(scope="module")
+def ord8(module_ram):
+    store(module_ram / "ord8.sqlite", ORD8, scripts(TRUTHS["ord8"], order=0.005))
+    return module_ram / "ord8.sqlite"
 
 
-@pytest.fixture
-def fx8(ram):
-    store(ram / "fx8.sqlite", FX8, scripts(TRUTHS["fx8"], between=0.002, within=0.008))
-    return ram / "fx8.sqlite"
+@pytest.fixture(scope="module")
+def fx8(module_ram):
+    store(module_ram / "fx8.sqlite", FX8, scripts(TRUTHS["fx8"], between=0.002, within=0.008))
+    return module_ram / "fx8.sqlite"
 
 
 @pytest.mark.parametrize("name", ["ord8", "fx8"])
