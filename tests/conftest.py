@@ -12,8 +12,9 @@ import pytest
 
 
 def pytest_configure() -> None:
-    """A shell that starts the tests in the background makes its children ignore ctrl-C, which some tests press."""
+    """A shell in the background makes its children ignore ctrl-C, and nohup a hang-up; some tests send either."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(tryfirst=True)

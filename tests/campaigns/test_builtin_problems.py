@@ -10,7 +10,6 @@ from math import gcd, isqrt, lcm  # noqa: F401
 from typing import Any
 
 import pytest
-import sympy
 
 from campaigns.corpora.embedded import FOLDER
 from campaigns.scorers.equivalence import Equal, equivalent
@@ -30,6 +29,8 @@ def test_word_problems_compute_what_they_say(row: dict[str, str]) -> None:
 
 
 def value_of(check: str) -> Any:
+    import sympy  # half a second of imports, as in the other files that look into a library of their own
+
     x = sympy.symbols("x")
     names = {"x": x, "expand": sympy.expand, "factor": sympy.factor, "diff": sympy.diff, "sqrt": sympy.sqrt}
     return eval(check, {**globals(), **names, "Integer": sympy.Integer})
@@ -39,6 +40,8 @@ def value_of(check: str) -> Any:
 @pytest.mark.parametrize("row", rows("math500"), ids=lambda row: row["unique_id"])
 def test_algebra_problems_have_checked_answers(row: dict[str, str]) -> None:
     value = value_of(row["check"])
+    import sympy
+
     text = sympy.latex(value) if isinstance(value, sympy.Basic) else str(value)
     assert equivalent(row["answer"], text) is Equal.YES, (row["problem"], text)
     assert row["solution"].count("\\boxed{") == 1 and f"\\boxed{{{row['answer']}}}" in row["solution"]

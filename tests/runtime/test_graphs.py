@@ -55,7 +55,7 @@ def test_pieces_depend_on_their_inputs_alone(make: Any, speculation: str) -> Non
         engine, tokens = engine_with(make, graphs, max_model_len=110), []
         for seed, length in enumerate((30, 9, 101, 64, 1, 100)):
             sampling = SamplingParams(temperature=seed % 3 * 0.5, seed=seed, top_k=5 if seed % 2 else 0, top_p=0.9)
-            prompt, limit = make.prompt_of(length, seed), min(40, 110 - length)
+            prompt, limit = make.prompt_of(length, seed), min(20, 110 - length)
             answer = make.answer(engine, prompt, sampling=sampling, max_tokens=limit, speculation=speculation)
             tokens.append(answer.tokens)
         runs.append((tokens, engine.routes.counters()))

@@ -9,7 +9,6 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor
-from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor, SequenceBiasLogitsProcessor
 
 from runtime.engine.sequence import GenerateRequest
 from runtime.errors import RequestError
@@ -34,6 +33,8 @@ KINDS = {
 
 def expected_row(logits: Tensor, prompt: Sequence[int], answer: Sequence[int], asked: Penalties) -> Tensor:
     """One row [V] by transformers' processors, then by the sum that OpenAI's API reference writes down."""
+    from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor, SequenceBiasLogitsProcessor
+
     row, ids = logits[None].clone(), torch.tensor([[*prompt, *answer]])
     if asked.bias:
         row = SequenceBiasLogitsProcessor({(token,): bias for token, bias in asked.bias})(ids, row)
@@ -131,7 +132,7 @@ def test_answers_follow_the_law_of_one_token_at_a_time(certain: bool) -> None:
 def test_greedy_answers_are_the_same_with_drafts_and_without(make: Any, kind: str) -> None:
     """And every token is the best of a row that others penalised."""
     engine, prompt = make.engine(), make.prompt_of(30)
-    asked = {"sampling": SamplingParams(temperature=0), "max_tokens": 40, "penalties": KINDS[kind]}
+    asked = {"sampling": SamplingParams(temperature=0), "max_tokens": 20, "penalties": KINDS[kind]}
     alone = make.answer(engine, prompt, speculation="none", **asked).tokens
     assert alone == make.answer(engine, prompt, speculation="dflash", **asked).tokens
     assert alone == make.answer(engine, prompt, speculation="lookup", **asked).tokens

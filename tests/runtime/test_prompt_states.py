@@ -33,7 +33,7 @@ def engines(request: Any, make: Any) -> tuple[Engine, Engine]:
 
 
 @pytest.mark.parametrize("speculation", SPECULATION)
-@pytest.mark.parametrize("length", [LONG, SHORT])
+@pytest.mark.parametrize("length", [LONG, pytest.param(SHORT, marks=pytest.mark.acceptance)])
 def test_a_restored_prompt_is_answered_as_a_computed_one(
     make: Any, engines: tuple[Engine, Engine], length: int, speculation: str
 ) -> None:

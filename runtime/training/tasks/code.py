@@ -51,7 +51,8 @@ _LINE = {
 
 
 def templates() -> list[Template]:
-    routines = [*CLASSICS, *composed()]
+    # A classic weighs as much as eight compositions: there are far fewer of them.
+    routines = [*((routine, 8.0) for routine in CLASSICS), *((routine, 1.0) for routine in composed())]
     forms: tuple[tuple[str, str, Callable[..., Exercise], Sequence[str]], ...] = (
         ("humaneval", "complete", _complete, COMPLETE),
         ("mbpp", "tests", _pass_tests, PASS_TESTS),
@@ -59,17 +60,12 @@ def templates() -> list[Template]:
         ("livecodebench", "program", _program, PROGRAM),
     )
     return [
-        Template(kind, f"{form}/{routine.name}/{index}", _poser(pose, routine, wording), check_code, _weight(routine))
+        Template(kind, f"{form}/{routine.name}/{index}", _poser(pose, routine, wording), check_code, weight)
         for kind, form, pose, wordings in forms
-        for routine in routines
+        for routine, weight in routines
         if form != "program" or _printable(routine)
         for index, wording in enumerate(wordings)
     ]
-
-
-def _weight(routine: Routine) -> float:
-    """A classic weighs as much as eight compositions: there are far fewer of them."""
-    return 8.0 if routine in CLASSICS else 1.0
 
 
 def _printable(routine: Routine) -> bool:

@@ -28,7 +28,6 @@ from campaigns.corpora.source import open_all
 from campaigns.corpora.templates import DEFAULT
 from campaigns.scorers.code import score_code
 from campaigns.scorers.equivalence import Equal, equivalent
-from campaigns.scorers.schema import schema_complaint
 from campaigns.scorers.structured import score_structured
 from campaigns.scorers.verdict import Answer, Judged, Verdict
 from orchestrator.scoring.proving import SolutionRuns
@@ -226,6 +225,8 @@ def test_answers_equal_themselves_and_not_their_neighbours(dataset: str) -> None
 def accepted(options: list[Any], schema: dict[str, Any]) -> list[Any]:
     """Values that the leaderboard accepts for an argument, as a call would write them, as far as the schema allows."""
     values = [_written(option, schema) for option in options if option != ""]
+    from campaigns.scorers.schema import schema_complaint  # a second of imports
+
     return [value for value in values if schema_complaint(schema, value) == ""]
 
 
@@ -263,6 +264,8 @@ def test_every_function_calling_question_has_an_answer_that_passes() -> None:
 @beside
 @pytest.mark.acceptance
 def test_schemas_agree_with_their_published_instances() -> None:
+    from campaigns.scorers.schema import schema_complaint
+
     agree = Counter[bool]()
     for path in sorted((DATASETS / "jsonschemabench" / "maskbench").glob("*.json")):
         told = json.loads(path.read_text(encoding="utf-8"))

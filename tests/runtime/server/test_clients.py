@@ -4,7 +4,6 @@ import asyncio
 import json
 from typing import Any
 
-import openai
 import pytest
 
 QUESTION = {"role": "user", "content": "Ida has 14 pears and gives 5 pears to Leo. How many pears are left?"}
@@ -35,6 +34,8 @@ ORDER = {
 
 @pytest.fixture
 def client(server: Any) -> Any:
+    import openai  # half a second that nobody else need pay
+
     with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0) as made:
         yield made
 
@@ -66,6 +67,8 @@ def test_plain_completions(client: Any) -> None:
 
 
 def test_async_requests_are_served_one_by_one(server: Any) -> None:
+    import openai
+
     async def both() -> list[str]:
         async with openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none") as client:
             asked = (client.chat.completions.create(model="nano", messages=[QUESTION], seed=4) for _ in range(3))
@@ -77,6 +80,8 @@ def test_async_requests_are_served_one_by_one(server: Any) -> None:
 
 
 def test_errors_become_the_packages_own_exceptions(client: Any) -> None:
+    import openai
+
     with pytest.raises(openai.NotFoundError, match="gpt-9"):
         ask(client, model="gpt-9")
     with pytest.raises(openai.BadRequestError, match="temperature"):

@@ -7,11 +7,6 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from openai.types.chat import ChatCompletionStreamOptionsParam
-from openai.types.chat.completion_create_params import CompletionCreateParamsBase as OpenAiChat
-from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming as OpenAiChatStreaming
-from openai.types.completion_create_params import CompletionCreateParamsBase as OpenAiCompletion
-from openai.types.completion_create_params import CompletionCreateParamsStreaming as OpenAiCompletionStreaming
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -43,8 +38,12 @@ def declared(*kinds: Any) -> set[str]:
 
 
 def test_every_field_that_openais_package_and_vllm_declare_is_known() -> None:
-    chat = declared(OpenAiChat, OpenAiChatStreaming)
-    plain = declared(OpenAiCompletion, OpenAiCompletionStreaming)
+    from openai.types import chat as of_chat  # half a second of imports
+    from openai.types import completion_create_params as of_text
+
+    params = of_chat.completion_create_params
+    chat = declared(params.CompletionCreateParamsBase, params.CompletionCreateParamsStreaming)
+    plain = declared(of_text.CompletionCreateParamsBase, of_text.CompletionCreateParamsStreaming)
     assert {"messages", "logit_bias", "stream", "n"} <= chat and {"prompt", "echo", "stream"} <= plain
     assert known.check(dict.fromkeys(chat), known.CHAT) == () == known.check(dict.fromkeys(plain), known.PLAIN)
     assert known.check(dict.fromkeys([*VLLM.split(), *VLLM_CHAT]), known.CHAT) == ()
@@ -53,6 +52,8 @@ def test_every_field_that_openais_package_and_vllm_declare_is_known() -> None:
 
 
 def test_every_field_of_openais_stream_options_is_known(server: Any) -> None:
+    from openai.types.chat import ChatCompletionStreamOptionsParam
+
     options = dict.fromkeys(declared(ChatCompletionStreamOptionsParam), False)
     assert len(options) >= 2
     assert server.stream(CHAT, messages=HELLO, max_tokens=1, stream_options=options).done
@@ -220,6 +221,7 @@ def test_raw_logprobs_are_transformers_log_softmax(server: Any, reference: Any) 
     assert "".join(columns["tokens"]) == text and columns["text_offset"][-1] == len(text) - len(columns["tokens"][-1])
 
 
+@pytest.mark.acceptance
 def test_processed_logprobs_are_of_the_law_that_was_drawn_from(server: Any, reference: Any) -> None:
     _, ids, logits = reference
     asked = {"logprobs": 20, "logprobs_mode": "processed_logprobs", "return_tokens_as_token_ids": True}

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor, SequenceBiasLogitsProcessor
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from runtime.http.chat import read_chat
 from runtime.http.requests import ModelCard, completion_order
@@ -36,6 +34,8 @@ def said(server: Any, **body: Any) -> Any:
 
 def penalised(row: Tensor, prompt: Sequence[int], answer: Sequence[int]) -> Tensor:
     """One row [V] as transformers' processors and OpenAI's formula change it."""
+    from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor, SequenceBiasLogitsProcessor
+
     ids, row = torch.tensor([[*prompt, *answer]]), row[None].clone()
     row = SequenceBiasLogitsProcessor({(int(token),): float(bias) for token, bias in BIASED.items()})(ids, row)
     row = RepetitionPenaltyLogitsProcessor(PENALISED["repetition_penalty"])(ids, row)[0]
@@ -104,6 +104,8 @@ TEXTS = ("The answer is", "The answer is ", " four\n", "assistant", "<think>\nI 
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_continued_prompt_is_what_transformers_renders(card: ModelCard, template: str, text: str) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
     messages = [{"role": "user", "content": "2 + 2? The answer is"}, {"role": "assistant", "content": text}]
     (theirs,), _ = render_jinja_template(
         [messages], chat_template=TEMPLATES[template], continue_final_message=True, add_generation_prompt=False

@@ -113,7 +113,11 @@ def test_the_command_line_chooses_for_arms_that_say_nothing(start: Any) -> None:
     ("words", "said"),
     [
         (["--num-speculative-tokens=8"], "num_speculative_tokens must be an integer from 1 to 7, not 8"),
-        (["--speculation=none", "--num-speculative-tokens=2"], "says nothing where speculation is none"),
+        pytest.param(
+            ["--speculation=none", "--num-speculative-tokens=2"],
+            "says nothing where speculation is none",
+            marks=pytest.mark.acceptance,
+        ),
     ],
 )
 def test_a_command_line_that_cannot_be_served(words: list[str], said: str) -> None:
