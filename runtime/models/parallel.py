@@ -33,6 +33,8 @@ from runtime.operators import Operators
 
 _TIMEOUT = timedelta(minutes=10)
 RANK_TIMEOUT_S = 30.0  # of a schedule that waits for a rank by itself
+# torch 2.13 renames it and warns of the old name.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _DIVIDED = (
     "num_attention_heads",
     "num_key_value_heads",
@@ -72,7 +74,7 @@ class Group:
     def gather(self, x: Tensor) -> list[Tensor]:
         """Every rank's `x`, in rank order; shapes are equal."""
         parts = x.new_empty(self.size * x.numel())
-        dist.all_gather_into_tensor(parts, x.reshape(-1))
+        _all_gather(parts, x.reshape(-1))
         return list(parts.view(self.size, *x.shape))
 
     def agree(self, flag: bool) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,7 @@ def test_greedy_tokens_of_one_rank(server: Any, start: Any, size: int) -> None:
         assert [p["rank"] for p in identity["processes"]] == [None, *range(size)]
         assert {row["rank"] for row in identity["libraries"]} == set(range(size))
         assert identity["tensor_parallel_size"] == size
-        assert (
-            parallel.ask("PUT", "/campaign/arm", {"name": "x", "schedules": {"projection": "columns-32"}}).status == 200
-        )
+        select(parallel, projection="columns-32", publication="cpu-shared")
         assert greedy(parallel) == greedy(server)
         counters = parallel.ask("GET", "/campaign/counters").json["counters"]
         hits = {row["rank"]: row["hits"] for row in counters if row["schedule"] == "columns-32"}
@@ -62,6 +61,13 @@ def test_ranks_stop_at_the_same_round_and_go_on(start: Any) -> None:
         assert greedy(parallel) == expected
 
 
+def sampled(server: Any, seed: int) -> list[int]:
+    body = {"prompt": "a b", "max_tokens": 80, "ignore_eos": True, "seed": seed, "return_token_ids": True}
+    reply = server.ask("POST", "/v1/completions", body)
+    assert reply.status == 200, server.log.read_text()
+    return reply.json["choices"][0]["token_ids"]
+
+
 def select(server: Any, **schedules: str) -> None:
     assert server.ask("PUT", "/campaign/arm", {"name": "x", "schedules": schedules}).status == 200
 
@@ -75,6 +81,9 @@ def test_two_gpus_that_publish_into_each_others_memory_say_the_same(start: Any) 
         counters = parallel.ask("GET", "/campaign/counters").json["counters"]
         hits = {row["rank"]: row["hits"] for row in counters if row["schedule"] == "peers"}
         assert set(hits) == {0, 1} and hits[0] == hits[1] > 100
+        with ThreadPoolExecutor(8) as clients:  # the ranks compare every token of what waits for one another here
+            answers = list(clients.map(lambda seed: sampled(parallel, seed), [*range(8)] * 2))
+        assert answers[:8] == answers[8:] and len(set(map(tuple, answers))) > 1
 
 
 @pytest.mark.parametrize(("options", "schedule"), PUBLISHING)
