@@ -21,8 +21,10 @@ from pathlib import Path
 import uvicorn
 
 from kernels.command_line import Parser
+from runtime.errors import ModelError
 from runtime.http.app import Limits, build_app
 from runtime.http.connections import ConnectionLimits, bounded
+from runtime.http.defaults import Defaults
 from runtime.http.door import own_names
 from runtime.http.service import Service
 from runtime.identity import DISTRIBUTION, version
@@ -262,6 +264,10 @@ def _model_folder(parser: argparse.ArgumentParser, model: Path) -> Path:
     for name in needed:
         if not (model / name).is_file():
             parser.error(f"--model {model} has no {name}; give a folder in Hugging Face layout")
+    try:
+        Defaults.read(model)
+    except ModelError as error:
+        parser.error(f"--model {model}: {error}")
     return model.resolve()
 
 

@@ -5,7 +5,6 @@ Knows OpenAI's and vLLM's field names and this model's limits. Knows no sockets 
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Any
 
 from runtime.http import fields, known
 from runtime.http.chat import ChatOrder, read_chat
+from runtime.http.defaults import Defaults
 from runtime.http.errors import ApiError, bad
 from runtime.http.form import form_grammar
 from runtime.http.grammar import GrammarChecker
@@ -47,9 +47,7 @@ class ModelCard:
     max_model_len: int
     tokenizer: TextTokenizer
     template: ChatTemplate | None
-    eos_ids: tuple[int, ...]
-    defaults: Sampling
-    repetition_penalty: float
+    defaults: Defaults
     max_drafts: int
     speculation: Speculation
     spelling: Spelling
@@ -58,23 +56,13 @@ class ModelCard:
 
     @staticmethod
     def read(model_dir: Path, name: str, max_model_len: int, speculation: Speculation, max_drafts: int) -> ModelCard:
-        generation = json.loads((model_dir / "generation_config.json").read_text(encoding="utf-8"))
-        eos = generation["eos_token_id"]
-        defaults = Sampling(
-            temperature=float(generation.get("temperature", 1.0)),
-            top_k=int(generation.get("top_k", 0)),
-            top_p=float(generation.get("top_p", 1.0)),
-            min_p=float(generation.get("min_p", 0.0)),
-        )
         spelling = Spelling(model_dir)
         return ModelCard(
             name=name,
             max_model_len=max_model_len,
             tokenizer=TextTokenizer(model_dir),
             template=ChatTemplate.of_folder(model_dir),
-            eos_ids=tuple(eos) if isinstance(eos, list) else (eos,),
-            defaults=defaults,
-            repetition_penalty=float(generation.get("repetition_penalty", 1.0)),
+            defaults=Defaults.read(model_dir),
             max_drafts=max_drafts,
             speculation=speculation,
             spelling=spelling,
@@ -183,18 +171,18 @@ def _order(body: fields.Body, card: ModelCard, prompt_ids: tuple[int, ...], limi
     if (keep := fields.integer(body, "truncate_prompt_tokens", 1, card.max_model_len)) is not None:
         prompt_ids = prompt_ids[-keep:]
     stop_ids = fields.token_ids(body.get("stop_token_ids") or [], "stop_token_ids", card.tokenizer.num_ids)
-    eos_ids = () if fields.boolean(body, "ignore_eos") else card.eos_ids
+    eos_ids = () if fields.boolean(body, "ignore_eos") else card.defaults.eos_ids
     generation = Generation(
         prompt_ids=prompt_ids,
-        max_tokens=_max_tokens(len(prompt_ids), limit, card.max_model_len),
-        sampling=_sampling(body, card.defaults),
+        max_tokens=_max_tokens(len(prompt_ids), limit, card),
+        sampling=_sampling(body, card.defaults.sampling),
         eos_ids=eos_ids + stop_ids,
         min_tokens=fields.integer(body, "min_tokens", 0, card.max_model_len) or 0,
         allowed_token_ids=_allowed(body, card),
         bad_words=_bad_words(body),
         logprobs_of_sampled_law=_of_sampled_law(body),
         speculation=read_speculation(body, card.speculation, card.max_drafts),
-        penalties=read_penalties(body, card.repetition_penalty, card.tokenizer.num_ids),
+        penalties=read_penalties(body, card.defaults.repetition_penalty, card.tokenizer.num_ids),
         profiling=Profiling() if fields.boolean(body, "profile") else None,
     )
     return Order(
@@ -242,7 +230,9 @@ def _of_sampled_law(body: fields.Body) -> bool:
     return mode == _LOGPROBS_MODES[1]
 
 
-def _max_tokens(num_prompt_tokens: int, limit: int | None, max_model_len: int) -> int:
+def _max_tokens(num_prompt_tokens: int, limit: int | None, card: ModelCard) -> int:
+    """The checkpoint's own limit holds for every request, as in vLLM."""
+    max_model_len, most = card.max_model_len, card.defaults.max_tokens or card.max_model_len
     room = max_model_len - num_prompt_tokens
     if num_prompt_tokens == 0:
         raise bad("the prompt is empty; send at least one token", "prompt")
@@ -252,7 +242,7 @@ def _max_tokens(num_prompt_tokens: int, limit: int | None, max_model_len: int) -
             f"the prompt has {num_prompt_tokens} tokens{wanted}; prompt and answer may hold {max_model_len} together"
         )
         raise bad(message, "prompt" if room < 1 else "max_tokens", "context_length_exceeded")
-    return room if limit is None else limit
+    return min(room if limit is None else limit, most)
 
 
 def _sampling(body: Mapping[str, Any], defaults: Sampling) -> Sampling:

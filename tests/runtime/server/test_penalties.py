@@ -12,7 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from runtime.errors import ModelError
 from runtime.http.chat import read_chat
+from runtime.http.defaults import Defaults
 from runtime.http.requests import ModelCard, completion_order
 from runtime.text.generation import Speculation
 from runtime.text.tokenizer import ChatTemplate
@@ -81,7 +83,8 @@ def card(tmp_path: Path) -> ModelCard:
     folder = tmp_path / "model"
     shutil.copytree(CHECKPOINT, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     settings = folder / "generation_config.json"
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "repetition_penalty": 1.05}))
+    own = {"repetition_penalty": 1.05, "max_new_tokens": 40, "top_k": None}
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), **own}))
     return ModelCard.read(folder, "nano", 512, Speculation(), 7)
 
 
@@ -91,6 +94,28 @@ def test_a_checkpoints_own_repetition_penalty_holds_unless_asked(card: ModelCard
 
     assert repetition() == repetition(repetition_penalty=None) == 1.05
     assert repetition(repetition_penalty=1) == 1.0
+
+
+def test_a_checkpoints_own_limit_holds_for_every_request(card: ModelCard) -> None:
+    def limit(**body: Any) -> int:
+        return completion_order({"prompt": "a", **body}, card).generation.max_tokens
+
+    assert limit() == 16 and limit(max_tokens=39) == 39
+    assert limit(max_tokens=41) == limit(max_tokens=400) == 40
+    assert completion_order({"prompt": "a"}, card).generation.sampling.top_k == 0  # null is a field that is not set
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("temperature", "hot"), ("top_p", 7), ("max_new_tokens", 0), ("top_k", True), ("eos_token_id", None)],
+)
+def test_a_generation_configuration_that_cannot_hold_is_refused_by_name(tmp_path: Path, field: str, value: Any) -> None:
+    for name in ("config.json", "generation_config.json"):
+        raw = json.loads((CHECKPOINT / name).read_text())
+        changed = raw | {field: value} if name.startswith("gen") or field == "eos_token_id" else raw
+        (tmp_path / name).write_text(json.dumps(changed))
+    with pytest.raises(ModelError, match=field):
+        Defaults.read(tmp_path)
 
 
 TEMPLATES = {
