@@ -76,8 +76,8 @@ def build(options: argparse.Namespace) -> Engine:
     )
     shape = EngineShape.of(target, draft, chosen)
     shape.check_memory()
-    declared = Declaration(options.seed, options.weights)
-    made = declared.target(target, shape.device, shape.dtype, chosen.keep_nvfp4)
+    declared = Declaration(options.seed, options.weights, getattr(options, "accepted", None))
+    made = declared.target(target, draft, shape.device, shape.dtype, chosen.keep_nvfp4)
     return Engine.assemble(shape, made, declared.draft(draft, shape.device, shape.dtype, chosen.keep_nvfp4), ())
 
 

@@ -2,8 +2,9 @@
 
 The control plane reads the JSON to reject an unknown schedule before it leases anything, so this imports neither
 torch nor a native library. `build_sha256` identifies what a native schedule is built from, null for torch schedules.
-`unavailable` says why a native schedule can neither be loaded nor built here, null where it can. `machine` is where a
-schedule runs, null for everywhere; `cpu` is this machine's own architecture.
+`unavailable` says why a native schedule can neither be loaded nor built here, or which package is not installed, null
+where nothing is missing. `machine` is where a schedule runs, null for everywhere; `cpu` is this machine's own
+architecture. `preferred` schedules come before the default where they take a problem.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from dataclasses import asdict
 from typing import Any
 
 from kernels.command_line import Parser
-from kernels.native.building import library_path
+from kernels.native.building import lacking
 from kernels.native.machine import cpu_arch
-from kernels.native.toolkit import cxx_path, nvcc_paths
 from kernels.operators import OPERATORS
 from kernels.registry import Bitwise, Op, Schedule
 
@@ -27,12 +27,10 @@ def describe_contract(contract: Any) -> dict[str, Any]:
 
 
 def unavailable(schedule: Schedule) -> str | None:
-    """Why this machine cannot have the schedule's library, None where it has one or a compiler for one."""
-    spec = schedule.build
-    if spec is None or any(library_path(spec, arch).is_file() for arch in spec.archs):
-        return None
-    compilers = nvcc_paths() if spec.language == "cuda" else [cxx_path()]
-    return None if any(compilers) else f"{spec.name} is not built and this machine has no compiler for {spec.language}"
+    """Why this machine cannot have what the schedule is built from or calls; None where nothing is missing."""
+    if schedule.library and (missing := schedule.library.refusal()):
+        return missing
+    return lacking(schedule.build) if schedule.build else None
 
 
 def describe_schedule(op: Op, schedule: Schedule) -> dict[str, Any]:
@@ -40,6 +38,7 @@ def describe_schedule(op: Op, schedule: Schedule) -> dict[str, Any]:
         "name": schedule.name,
         "revision": schedule.revision,
         "default": schedule.name == op.default,
+        "preferred": schedule.name in op.preferred,
         "contract": describe_contract(schedule.contract),
         "native": schedule.build is not None,
         "machine": asdict(schedule.machine) if schedule.machine else None,
@@ -67,7 +66,7 @@ def lines(listing: dict[str, Any]) -> list[str]:
     rows = []
     for op in listing["operators"]:
         for schedule in op["schedules"]:
-            mark = "*" if schedule["default"] else " "
+            mark = "*" if schedule["default"] else "+" if schedule["preferred"] else " "
             name, where = f"{op['name']}/{schedule['name']}", place(schedule["machine"])
             rows.append(f"{mark} {name:32} r{schedule['revision']}  {where:14} {schedule['summary']}")
     return rows

@@ -11,6 +11,10 @@ from kernels import (
     gdn,
     norm,
     output_gate,
+    prefill_attention,
+    prefill_gated,
+    prefill_gdn,
+    prefill_projection,
     projection,
     publication,
     rotary,
@@ -32,6 +36,10 @@ OPERATORS: tuple[Op, ...] = (
     block_conv.OP,
     block_attention.OP,
     selection.OP,
+    prefill_projection.OP,
+    prefill_gated.OP,
+    prefill_attention.OP,
+    prefill_gdn.OP,
 )
 
 

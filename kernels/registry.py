@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from kernels.errors import UnknownSchedule
@@ -47,10 +48,23 @@ class Bound:
 
 
 @dataclass(frozen=True)
+class Library:
+    """A Python package that a schedule calls: the `module` it imports, the `package` that has it."""
+
+    module: str
+    package: str
+
+    def refusal(self) -> str | None:
+        """Why nothing that needs it runs here, None where it is installed; imports nothing."""
+        return None if find_spec(self.module) else f"{self.package} is not installed"
+
+
+@dataclass(frozen=True)
 class Schedule:
     """One way to run an operator. `revision` rises whenever its bytes or its interface may change.
 
-    `machine` is where it runs, None for everywhere; `guard` judges the problem beyond that.
+    `machine` is where it runs, None for everywhere, `library` what must be installed there; `guard` judges the problem
+    beyond that.
     """
 
     name: str
@@ -61,26 +75,35 @@ class Schedule:
     machine: Machine | None = None
     build: BuildSpec | None = None
     summary: str = ""
+    library: Library | None = None
 
     def refusal(self, problem: Any) -> Refusal | None:
-        """Why this does not take `problem`: the machine first, then the guard."""
+        """Why this does not take `problem`: the machine first, then the library, then the guard."""
         reason = self.machine.refusal(problem.device, problem.arch) if self.machine else None
+        if reason is None and self.library:
+            reason = self.library.refusal()
         return self.guard(problem) if reason is None else Refusal(reason)
 
 
 @dataclass(frozen=True)
 class Op:
-    """An operator: its numerical reference, its schedules, and the torch schedule that runs unless asked otherwise."""
+    """An operator: its numerical reference, its schedules, and the torch schedule that runs unless asked otherwise.
+
+    `preferred` name schedules that come before the default, each where it takes the problem: libraries that a machine
+    may have. Which one ran is counted under its own name.
+    """
 
     name: str
     reference: Callable[..., Any]
     schedules: tuple[Schedule, ...]
     default: str
+    preferred: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [schedule.name for schedule in self.schedules]
         assert len(names) == len(set(names)), f"{self.name} lists a schedule twice: {names}"
-        assert self.default in names, f"{self.name} has no schedule {self.default!r} to be its default"
+        for name in (self.default, *self.preferred):
+            assert name in names, f"{self.name} has no schedule {name!r} to be its default"
         for schedule in self.schedules:
             parent = schedule.contract.parent
             assert parent is None or parent in names, f"{schedule.name} names the unknown parent {parent!r}"
@@ -91,6 +114,11 @@ class Op:
                 return schedule
         known = ", ".join(schedule.name for schedule in self.schedules)
         raise UnknownSchedule(f"operator {self.name!r} has no schedule {name!r}; it has: {known}")
+
+    def unasked(self, problem: Any) -> Schedule:
+        """What takes `problem` where no other schedule is asked for, or the one asked for refuses."""
+        candidates = (self.schedule(name) for name in self.preferred)
+        return next((found for found in candidates if found.refusal(problem) is None), self.schedule(self.default))
 
     def parent(self, schedule: Schedule) -> Schedule | None:
         """The schedule whose bytes, or whose error, `schedule` promises; None where it names none."""
@@ -114,14 +142,14 @@ class Selection:
 
 
 def select(op: Op, problem: Hashable, requested: str | None = None) -> Selection:
-    """The requested schedule if it takes `problem`, else the default with the reason kept."""
-    if requested is None or requested == op.default:
-        return Selection(op.schedule(op.default), requested)
+    """The requested schedule if it takes `problem`, else what runs unasked, with the reason kept."""
+    if requested is None:
+        return Selection(op.unasked(problem), requested)
     wanted = op.schedule(requested)
-    refusal = wanted.refusal(problem)
+    refusal = None if requested == op.default else wanted.refusal(problem)
     if refusal is None:
         return Selection(wanted, requested)
-    return Selection(op.schedule(op.default), requested, ((requested, refusal),))
+    return Selection(op.unasked(problem), requested, ((requested, refusal),))
 
 
 def refuse_unless(condition: bool, reason: str) -> Refusal | None:

@@ -40,6 +40,14 @@ def manifest_path(spec: BuildSpec, arch: str, root: Path = ROOT) -> Path:
     return root / arch / f"{spec.name}.json"
 
 
+def lacking(spec: BuildSpec) -> str | None:
+    """Why this machine cannot have the library, None where it has one or a compiler for one."""
+    if any(library_path(spec, arch).is_file() for arch in spec.archs):
+        return None
+    compilers = toolkit.nvcc_paths() if spec.language == "cuda" else [toolkit.cxx_path()]
+    return None if any(compilers) else f"{spec.name} is not built and this machine has no compiler for {spec.language}"
+
+
 @contextmanager
 def locked(spec: BuildSpec, arch: str, root: Path = ROOT) -> Iterator[None]:
     """Hold one library's lock: builders and loaders take turns. The kernel gives it back if the holder dies.

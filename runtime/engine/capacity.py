@@ -13,6 +13,7 @@ from runtime.models import quant
 from runtime.models.weights import draft_shapes, parameter_count, target_shapes
 
 WORKSPACE = 0.05
+PREFILL_SHARE = 0.5  # of what the model leaves free, for the activations of a prefill chunk
 GIB = 2**30
 
 
@@ -26,6 +27,18 @@ def available_bytes(device: torch.device) -> int:
         rows = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
         free = int(rows["MemAvailable"].split()[0]) * 1024
     return min(free, _cgroup_bytes())
+
+
+def total_bytes(device: torch.device) -> int:
+    """Memory of a CUDA device, whoever uses it: the same at every start, as a chunk's size must be."""
+    return torch.cuda.mem_get_info(device)[1]
+
+
+def chunk_token_bytes(target: TargetConfig, dtype: torch.dtype) -> int:
+    """What one token of a prefill chunk may need at once: an MLP's, or a GDN layer's in FP32, beside the stream."""
+    mlp = 5 * target.intermediate_size * dtype.itemsize
+    gdn = 4 * (2 * target.conv_dim + 12 * target.linear_num_value_heads * target.linear_key_head_dim)
+    return max(mlp, gdn) + 12 * target.hidden_size * dtype.itemsize
 
 
 def required_bytes(

@@ -35,6 +35,7 @@ from runtime.operators import Operators
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ROWS = 8
+HOST_BUDGET, DEVICE_BUDGET = 4096, 16384  # tokens of a prefill chunk
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class EngineOptions:
     """None takes the checkpoint's context length, the model dtype for K/V, and the hybrid rule for the page size.
 
     `prompt_state` `snapshot` keeps the state after each prompt for requests that begin with the same one.
+    `prefill_budget` is the most tokens a prefill chunk has; None takes the device's own (`EngineShape.prefill_chunk`).
     `keep_nvfp4` keeps NVFP4 linears in 4 bits for the schedules that read them; otherwise they are dequantised at load.
     `rank_timeout_s` is how long a publication through shared memory waits for a rank.
     """
@@ -51,7 +53,7 @@ class EngineOptions:
     dtype: str = "float32"
     kv_cache_dtype: str | None = None
     page_size: int | None = None
-    prefill_budget: int = 4096
+    prefill_budget: int | None = None
     context_pipeline: bool = True
     keep_nvfp4: bool = False
     cuda_graphs: bool = True
@@ -234,16 +236,28 @@ class EngineShape:
     @property
     def prefill_chunk(self) -> int:
         """Tokens per prefill chunk: the budget, cut at a page multiple where a page fits into it."""
-        budget = self.options.prefill_budget
+        budget = self.options.prefill_budget or self._budget()
         return budget // self.page_size * self.page_size or budget
 
-    def check_memory(self) -> None:
+    def _budget(self) -> int:
+        """On a GPU as many as were fastest, where the device's whole memory leaves room for them beside the model."""
+        if self.device.type != "cuda":
+            return HOST_BUDGET
+        room = capacity.total_bytes(self.device) - sum(self.required_bytes().values())
+        fits = int(room * capacity.PREFILL_SHARE) // capacity.chunk_token_bytes(self.target, self.dtype)
+        return max(HOST_BUDGET, min(DEVICE_BUDGET, fits))
+
+    def required_bytes(self) -> dict[str, int]:
+        """Bytes by purpose."""
         parts = capacity.required_bytes(
             self.target, self.draft, self.dtype, self.cache_dtype, self.capacity, self.page_size
         )
         if self.options.keep_nvfp4:
             parts["weights"] -= capacity.nvfp4_saving(self.target, self.dtype)
-        capacity.check(parts, capacity.available_bytes(self.device), self.capacity)
+        return parts
+
+    def check_memory(self) -> None:
+        capacity.check(self.required_bytes(), capacity.available_bytes(self.device), self.capacity)
 
 
 def _join(shape: EngineShape) -> Group | None:

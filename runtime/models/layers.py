@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels import gated, norm, projection, rotary
+from kernels import gated, norm, prefill_gated, prefill_projection, projection, rotary
 from kernels.projection.nvfp4 import Nvfp4Weight
 from runtime.models import quant
 from runtime.operators import Operators
@@ -19,7 +19,10 @@ Weight = Tensor | Nvfp4Weight
 
 
 class Linear:
-    """A bias-free projection [.., K] -> [.., N] through the `projection` operator; `site` names it in audits."""
+    """A bias-free projection [.., K] -> [.., N]; `site` names it in audits.
+
+    Through the `projection` operator, and with more rows than a verification has through `prefill_projection`.
+    """
 
     def __init__(self, weight: Weight, operators: Operators, site: str) -> None:
         self.weight = projection.DenseWeight(weight) if isinstance(weight, Tensor) else weight
@@ -34,7 +37,8 @@ class Linear:
 
     def project(self, rows: Tensor, weight: projection.Weight) -> Tensor:
         """`rows` [M, K] with this projection's weight, or with a copy of it that an audit has made."""
-        return self.operators.run(self.site, projection.OP, self.problem(rows), rows, weight)
+        op = prefill_projection.OP if prefill_projection.takes(rows) else projection.OP
+        return self.operators.run(self.site, op, self.problem(rows), rows, weight)
 
     def share(self, rows: Tensor, weight: projection.Weight) -> Tensor:
         """The same in FP32: a rank's share of a product, not yet rounded."""
@@ -73,7 +77,7 @@ def fused(parts: Sequence[Weight], operators: Operators, site: str) -> Linear | 
 
 
 class GatedLinear:
-    """`silu(gate(x)) * up(x)` of one weight, gate over up, through the `gated` operator.
+    """`silu(gate(x)) * up(x)` of one weight, gate over up, through `gated`, or `prefill_gated` for many rows.
 
     A schedule that does not fuse the projection makes it as `both` does, at `both`'s own site.
     """
@@ -83,7 +87,8 @@ class GatedLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         both, rows = self.both, x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
-        y = both.operators.run(self.site, gated.OP, both.problem(rows), rows, both.weight, both.project)
+        op = prefill_gated.OP if prefill_projection.takes(rows) else gated.OP
+        y = both.operators.run(self.site, op, both.problem(rows), rows, both.weight, both.project)
         return y if x.ndim == 2 else y.view(*x.shape[:-1], y.shape[-1])
 
 
@@ -174,15 +179,3 @@ class Rotary:
         angles = positions[:, None, None].float() * self.inverse
         angles = torch.cat((angles, angles), -1)
         return angles.cos(), angles.sin()
-
-
-def softmax_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, causal: bool = False
-) -> Tensor:
-    """`q` [.., T, Hq, D] over `k`, `v` [.., L, Hkv, D] -> [.., T, Hq, D]; `mask` [T, L] is true where visible."""
-    q, k, v = (x.transpose(-3, -2) for x in (q, k, v))
-    lead = () if q.ndim == 4 else (None,)
-    out = F.scaled_dot_product_attention(
-        q[lead], k[lead], v[lead], attn_mask=mask, scale=scale, is_causal=causal, enable_gqa=q.shape[-3] != k.shape[-3]
-    )
-    return (out if q.ndim == 4 else out[0]).transpose(-3, -2)

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels import attention, gdn, rotary
+from kernels import attention, gdn, prefill_attention, prefill_gdn, rotary
+from kernels.prefill_gdn.delta import chunked_delta_rule, convolve, gates
 from runtime.memory.cache import PagedCache
 from runtime.memory.state import RequestState, StatePool
-from runtime.models.delta import chunked_delta_rule, gates
-from runtime.models.layers import Rotary, softmax_attention
+from runtime.models.layers import Rotary
 from runtime.operators import Operators
 
 
@@ -70,7 +70,10 @@ class SequenceStep:
         return None
 
     def attention(self, module: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return softmax_attention(q, k, v, None, module.scale, causal=True)
+        q, k, v = (x.transpose(-3, -2) for x in (q, k, v))
+        grouped = q.shape[-3] != k.shape[-3]
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=module.scale, enable_gqa=grouped)
+        return out.transpose(-3, -2)
 
     def recurrence(self, module: GatedDeltaNet, qkv: Tensor, a: Tensor, b: Tensor) -> Tensor:
         history = qkv.new_zeros(qkv.shape[0], module.operands.conv_weight.shape[1] - 1, qkv.shape[2])
@@ -97,29 +100,23 @@ class PrefillStep:
 
     def attention(self, module: Attention, q: Tensor, k: None, v: None) -> Tensor:
         keys, values = self.cache.read(module.layer, self.end, q.dtype)
-        if self.start == 0:
-            return softmax_attention(q, keys, values, None, module.scale, causal=True)
-        return torch.cat([self._rows(q, keys, values, module.scale, i) for i in range(0, q.shape[0], 1024)])
-
-    def _rows(self, q: Tensor, keys: Tensor, values: Tensor, scale: float, first: int) -> Tensor:
-        """1024 query rows at a time, so that the mask stays small at long contexts."""
-        rows = q[first : first + 1024]
-        end = self.start + first + rows.shape[0]
-        queries = torch.arange(self.start + first, end, device=q.device)
-        mask = torch.arange(end, device=q.device) <= queries[:, None]
-        return softmax_attention(rows, keys[:end], values[:end], mask, scale)
+        problem = prefill_attention.problem_of(q, keys)
+        return module.operators.run(
+            f"{module.site}.prefill", prefill_attention.OP, problem, q, keys, values, module.scale
+        )
 
     def recurrence(self, module: GatedDeltaNet, qkv: Tensor, a: Tensor, b: Tensor) -> Tensor:
         recurrent, line = self.pool.recurrent[module.layer], self.pool.conv[module.layer][self.state.line]
-        width, first = self.pool.history, self.start == 0
-        history = torch.zeros_like(line[:, :width].T) if first else line[:, :width].T.clone()
-        line[:, :width] = torch.cat((history, qkv))[-width:].T
-        q, k, v = module.split_heads(convolve(history, qkv, module.operands.conv_weight))
-        g, beta = gates(a, b, module.operands.a_log, module.operands.dt_bias)
-        before = None if first else recurrent[self.state.slots[0]][None]
-        out, after = chunked_delta_rule(q[None], k[None], v[None], g[None], beta[None], before)
-        recurrent[self.state.slots[0]] = after[0]
-        return out[0].to(qkv.dtype)
+        width, slot = self.pool.history, self.state.slots[0]
+        if self.start == 0:
+            history, before = torch.zeros_like(line[:, :width].T), torch.zeros_like(recurrent[slot])
+        else:
+            history, before = line[:, :width].T.clone(), recurrent[slot]
+        line[:, :width] = torch.cat((history, qkv[-width:]))[-width:].T
+        problem = prefill_gdn.problem_of(qkv, module.operands, before)
+        operands = (qkv, a, b, module.operands, history, before)
+        out, recurrent[slot] = module.operators.run(f"{module.site}.prefill", prefill_gdn.OP, problem, *operands)
+        return out
 
 
 class VerifyStep:
@@ -154,12 +151,3 @@ class VerifyStep:
         if problem is None:
             problem = module.problems[key] = gdn.problem_of(qkv, a, b, module.operands, state)
         return module.operators.run(module.site, gdn.OP, problem, qkv, a, b, module.operands, state)
-
-
-def convolve(history: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """Causal depthwise convolution and SiLU: `x` [.., T, C] after `history` [.., width - 1, C], `weight` [C, width]."""
-    window, length = torch.cat((history, x), -2).float(), x.shape[-2]
-    total = window[..., :length, :] * weight[:, 0]
-    for tap in range(1, weight.shape[1]):
-        total = torch.addcmul(total, window[..., tap : tap + length, :], weight[:, tap])
-    return F.silu(total).to(x.dtype)

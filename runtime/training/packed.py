@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from runtime.models.delta import chunked_delta_rule, gates
+from kernels.prefill_gdn.delta import chunked_delta_rule, gates
 from runtime.models.layers import Rotary
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ from kernels.operators import OPERATORS
 
 def asked(device: str):
     """(operator, schedule, problem) of a device; which of them a schedule takes, its guard says in the test."""
-    foreign = {"cpu": "cuda", "cuda": "c++"}[device]
     return [
         pytest.param(op, schedule, case, id=f"{op.name}/{schedule.name}-{case.id}")
         for op in OPERATORS
         for schedule in op.schedules
-        if not (schedule.build and schedule.build.language == foreign)
+        if schedule.machine is None or schedule.machine.device == device
         for case in cases_of(op, device)
     ]
 
@@ -39,7 +38,8 @@ def test_no_schedule_refuses_every_problem_of_its_device(op):
     """Above, a refusal skips, so a guard that takes nothing would go unseen. Hopper's are in `test_cuda_guards.py`."""
     natives = ("c++",) if toolkit.cxx() else ()  # without a compiler torch's schedules serve
     problems = [case.make("cpu").problem for case in cases_of(op, "cpu")]
-    here = [s for s in op.schedules if s.build is None or s.build.language in natives]
+    ours = [s for s in op.schedules if s.machine is None or s.machine.device == "cpu"]
+    here = [s for s in ours if s.build is None or s.build.language in natives]
     assert [s.name for s in here if all(s.refusal(problem) for problem in problems)] == []
 
 

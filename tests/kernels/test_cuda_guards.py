@@ -14,6 +14,8 @@ from kernels import (
     gdn,
     norm,
     output_gate,
+    prefill_attention,
+    prefill_gdn,
     projection,
     publication,
     rotary,
@@ -43,6 +45,10 @@ GOOD = {
     "gated": GATED,
     "gdn": GDN,
     "projection": PROJECTION,
+    "prefill_projection": replace(PROJECTION, m=3296),
+    "prefill_gated": replace(GATED, m=3296),
+    "prefill_attention": prefill_attention.Problem(3296, 32960, 24, 4, 256, **HERE),
+    "prefill_gdn": prefill_gdn.Problem(3296, 16, 48, 128, 128, **HERE),
     "selection": SELECTION,
     "norm": norm.Problem(8, 5120, row_strides=(5120, 5120), **HERE),
     "publication": publication.Problem(8, 5120, 8704, 2, row_stride=5120, **HERE),
@@ -132,6 +138,22 @@ REFUSALS = [
     ("block_attention", "cluster", {"context": 2169}, "2177 keys; at most 2176"),
     ("block_attention", "cluster", {"dense": False}, "are not contiguous"),
     ("block_attention", "cluster", {"strides": (1028, 6144)}, "rows (1028, 6144) apart"),
+    ("prefill_projection", "decoded", {"m": 16}, "16 rows; at least 17"),
+    ("prefill_projection", "decoded", {"dtype": "float32"}, "x is float32"),
+    ("prefill_projection", "decoded", {"weight_format": "dense"}, "weight format 'dense'"),
+    ("prefill_gated", "product", {"m": 16}, "16 rows; at least 17"),
+    ("prefill_gated", "product", {"dtype": "float32"}, "x is float32"),
+    ("prefill_gated", "product", {"n": 8712}, "8712 rows; a multiple of 16"),
+    ("prefill_attention", "flash", {"dtype": "float32"}, "q is float32"),
+    ("prefill_attention", "flash", {"head_dim": 264}, "heads of 264; a multiple of 8, at most 256"),
+    ("prefill_attention", "flash", {"kv_heads": 5}, "24 query heads of 5 KV heads"),
+    ("prefill_attention", "cudnn", {"dtype": "float32"}, "q is float32"),
+    ("prefill_attention", "cudnn", {"rows": 1}, "1 rows after 32959 keys"),
+    ("prefill_attention", "cudnn", {"rows": 32959}, "32959 rows after 1 keys"),
+    ("prefill_gdn", "fla", {"dtype": "float32"}, "qkv is float32"),
+    ("prefill_gdn", "fla", {"rows": 63}, "63 rows; at least 64"),
+    ("prefill_gdn", "fla", {"key_dim": 96}, "heads of (96, 128)"),
+    ("prefill_gdn", "fla", {"key_heads": 36}, "48 value heads of 36 key heads"),
     ("selection", "threshold", {"dtype": "bfloat16"}, "logits are bfloat16"),
     ("selection", "threshold", {"k": 100000}, "k = 100000"),
     ("selection", "threshold", {"vocab": 1 << 30}, "1073741824 logits"),
@@ -139,7 +161,15 @@ REFUSALS = [
     ("selection", "cluster", {"k": 32}, "k = 32; 1 to 31"),
     ("selection", "cluster", {"vocab": 262145}, "262145 logits; at most 262144"),
 ]
-CUDA = [(op, s) for op in OPERATORS for s in op.schedules if s.build and s.build.language == "cuda"]
+CUDA = [(op, s) for op in OPERATORS for s in op.schedules if s.machine and s.machine.device == "cuda"]
+
+
+@pytest.fixture(autouse=True)
+def equipped(monkeypatch):
+    """As on a machine with the libraries, whose cuDNN takes these heads."""
+    monkeypatch.setattr("kernels.registry.find_spec", lambda module: module)
+    monkeypatch.setattr("kernels.native.building.lacking", lambda spec: None)
+    monkeypatch.setattr("kernels.prefill_attention.flash.cudnn_trial", lambda *heads: "")
 
 
 @pytest.mark.parametrize(("op", "schedule"), CUDA, ids=[f"{op.name}/{s.name}" for op, s in CUDA])
@@ -150,10 +180,22 @@ def test_takes_the_target_on_hopper_and_nowhere_else(op, schedule):
         assert chosen.schedule.name == op.default and words in chosen.refusals[0][1].reason
 
 
+def test_a_prompt_takes_libraries_unasked_where_they_are_and_torch_where_not(monkeypatch):
+    def taken():
+        names = ("prefill_attention", "prefill_gdn", "prefill_projection", "prefill_gated")
+        return [select(operator(name), GOOD[name]).schedule.name for name in names]
+
+    assert taken() == ["cudnn", "fla", "decoded", "product"]
+    monkeypatch.setattr("kernels.prefill_attention.flash.cudnn_trial", lambda *heads: "no heads of 256")
+    monkeypatch.setattr("kernels.registry.find_spec", lambda module: None)
+    monkeypatch.setattr("kernels.native.building.lacking", lambda spec: "no compiler")
+    assert taken() == ["flash", "chunked", "dense", "separate"]
+
+
 @pytest.mark.parametrize(
     ("name", "schedule", "change", "words"), REFUSALS, ids=[f"{row[0]}-{row[1]}-{row[3]}" for row in REFUSALS]
 )
 def test_refuses_with_a_reason(name, schedule, change, words):
     chosen = select(operator(name), replace(GOOD[name], **change), schedule)
-    assert chosen.schedule.name == operator(name).default
+    assert chosen.schedule.name != schedule
     assert words in chosen.refusals[0][1].reason

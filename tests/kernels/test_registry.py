@@ -12,9 +12,10 @@ import pytest
 
 import kernels.list as listing
 from kernels.errors import UnknownOperator, UnknownSchedule
+from kernels.native import building, toolkit
 from kernels.native.machine import CPU, HOPPER, cpu_arch
 from kernels.operators import OPERATORS, operator
-from kernels.registry import Bitwise, Bound, Op, Refusal, Schedule, select
+from kernels.registry import Bitwise, Bound, Library, Op, Refusal, Schedule, select
 from kernels.routes import MOST_REASONS, OTHER_REASONS, Routes
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,23 @@ def test_a_refused_request_takes_the_default_and_says_why():
     chosen = select(OP, Size(12), "quick")
     assert chosen.schedule is PLAIN
     assert chosen.explain() == "plain: quick refused: n is 12; below 10"
+
+
+def test_a_preferred_schedule_comes_before_the_default_where_it_takes_the_problem():
+    op = replace(OP, preferred=("quick",))
+    assert select(op, Size(1)).schedule is QUICK and select(op, Size(1)).refusals == ()
+    assert select(op, Size(12)).schedule is PLAIN and select(op, Size(12)).refusals == ()
+    assert select(op, Size(1), "plain").schedule is PLAIN  # asked for by name
+    other = replace(QUICK, name="other", guard=lambda problem: Refusal("never"))
+    chosen = select(replace(op, schedules=(PLAIN, QUICK, other)), Size(1), "other")
+    assert chosen.schedule is QUICK and chosen.refusals == (("other", Refusal("never")),)
+
+
+def test_a_schedule_needs_its_library():
+    missing = replace(QUICK, library=Library("no_such_module_here", "some-package"))
+    assert missing.refusal(Size(1)) == Refusal("some-package is not installed")
+    assert listing.unavailable(missing) == "some-package is not installed"
+    assert replace(QUICK, library=Library("json", "json")).refusal(Size(12)) == Refusal("n is 12; below 10")
 
 
 def test_an_unknown_schedule_is_an_error_that_names_the_known_ones():
@@ -198,9 +216,9 @@ def test_listing_loads_no_torch_and_names_everything():
 
 def test_listing_says_what_this_machine_cannot_have(monkeypatch, tmp_path):
     schedule = operator("projection").schedule("cpu-tile")
-    monkeypatch.setattr(listing, "library_path", lambda spec, arch: tmp_path / spec.name)
+    monkeypatch.setattr(building, "library_path", lambda spec, arch: tmp_path / spec.name)
     assert listing.unavailable(operator("projection").schedule("dense")) is None
-    monkeypatch.setattr(listing, "cxx_path", lambda: None)
+    monkeypatch.setattr(toolkit, "cxx_path", lambda: None)
     assert listing.unavailable(schedule) == "projection_cpu_tile is not built and this machine has no compiler for c++"
     (tmp_path / "projection_cpu_tile").touch()
     assert listing.unavailable(schedule) is None

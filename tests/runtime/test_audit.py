@@ -75,8 +75,11 @@ def test_no_coverage_fails(make: Any) -> None:
     assert lines == [lines[-1]] and lines[-1]["calls"] == 0 and not lines[-1]["passed"]
 
 
-def test_refused_calls_are_counted_and_the_rest_compared(make: Any, column_tiles: None) -> None:
-    """Column tiles take a block's rows and refuse a prompt's."""
+def test_refused_calls_are_counted_and_the_rest_compared(
+    make: Any, column_tiles: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Column tiles take a block's rows and would refuse a prompt's, which has an operator of its own."""
+    monkeypatch.setattr("kernels.prefill_projection.MOST_ROWS", 64)
     engine = make.engine(routes={"projection": "columns-32"})
     observer = engine.decoder.operators.observer = Shadow("projection", "columns-128")
     make.answer(engine, make.prompt_of(40), max_tokens=8)

@@ -121,9 +121,10 @@ def test_an_answer_counts_its_fused_projections_and_does_not_depend_on_the_tile(
         answer = make.answer(engine, make.prompt_of(20), max_tokens=12)
         tokens[name] = answer.tokens
         runs = {(op, schedule): hits for op, schedule, hits in answer.rounds[0].routes}
-        # Four layers of the target and two of the drafter; a prompt's rows are too many, and are refused.
+        # Four layers of the target and two of the drafter; a prompt's rows have an operator of their own.
         assert runs["gated", name] == 6 and ("gated", "separate") not in runs
-        assert any(row["operator"] == "gated" and "rows" in row["reason"] for row in engine.routes.refusals())
+        counted = {(row["operator"], row["schedule"]): row["hits"] for row in engine.routes.counters()}
+        assert counted["prefill_gated", "separate"] == 4
     assert tokens["cpu-dot"] == tokens["cpu-tile"] == tokens["cpu-pair"]
 
 

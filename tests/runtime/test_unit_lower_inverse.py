@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from runtime.models.delta import UnitLowerInverse, chunked_delta_rule
+from kernels.prefill_gdn.delta import UnitLowerInverse, chunked_delta_rule
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 37, 64])
@@ -31,6 +31,6 @@ def test_the_delta_rule_is_the_same_both_ways(monkeypatch: pytest.MonkeyPatch) -
     g, beta = -torch.rand(2, 70, 4), torch.rand(2, 70, 4)
     by_solving = chunked_delta_rule(q, k, v, g, beta, None)
     inverse = lambda system, *right: tuple(UnitLowerInverse.apply(system) @ r for r in right)  # noqa: E731
-    monkeypatch.setattr("runtime.models.delta.solve_unit_lower", inverse)
+    monkeypatch.setattr("kernels.prefill_gdn.delta.solve_unit_lower", inverse)
     for solved, inverted in zip(by_solving, chunked_delta_rule(q, k, v, g, beta, None), strict=True):
         torch.testing.assert_close(solved, inverted, rtol=1e-4, atol=1e-5)

@@ -46,15 +46,15 @@ def test_a_refused_call_is_counted_with_its_reason(server: Any, arm: Any) -> Non
 
     def refused() -> int:
         rows = server.ask("GET", "/campaign/counters").json["refusals"]
-        wanted = {"rank": 0, "operator": "projection", "schedule": "columns-32", "reason": "40 rows; 1 to 16"}
+        wanted = {"rank": 0, "operator": "norm", "schedule": "cpu-rows", "reason": "40 rows; 1 to 16"}
         return sum(row["calls"] for row in rows if row.items() >= wanted.items())
 
-    arm("narrow", projection="columns-32")
-    before, hits_before = refused(), hits(server, "projection")
+    arm("narrow", norm="cpu-rows")
+    before, hits_before = refused(), hits(server, "norm")
     server.ask("POST", "/v1/completions", {"prompt": list(range(10, 50)), "max_tokens": 6, "ignore_eos": True})
-    calls, after = refused() - before, hits(server, "projection")
-    assert calls > 0 and after["columns-32"] > hits_before.get("columns-32", 0)
-    assert after["dense"] - hits_before.get("dense", 0) == calls
+    calls, after = refused() - before, hits(server, "norm")
+    assert calls > 0 and after["cpu-rows"] > hits_before.get("cpu-rows", 0)
+    assert after["separate"] - hits_before.get("separate", 0) == calls
     arm("default")
     server.ask("POST", "/v1/completions", {"prompt": list(range(10, 50)), "max_tokens": 6, "ignore_eos": True})
     assert refused() == before + calls  # nobody asked for it

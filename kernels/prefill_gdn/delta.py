@@ -4,8 +4,8 @@ Per token, with the state S [Dk, Dv]:  S <- exp(g) S;  d = beta (v - S^T k);  S 
 
 Inside a chunk the corrections d depend on each other only backwards, so they solve one unit lower triangular system
     (I + A) d = beta (v - exp(G) S0^T k),   A[i, j] = beta_i exp(G_i - G_j) <k_i, k_j> for j < i,
-with G the running sum of g. Everything is FP32. Differentiable. `kernels.gdn` has the few-row form that verification
-uses; this module knows nothing of slots.
+with G the running sum of g. Everything is FP32. Differentiable: training takes it from here. `kernels.gdn` has the
+few-row form that verification uses; this module knows nothing of slots. Imported on first use, because it loads torch.
 """
 
 from typing import Any
@@ -26,6 +26,15 @@ def unit(x: Tensor) -> Tensor:
 def gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
     """Log decay g <= 0 and step size beta in (0, 1), both FP32, of the raw projections `a` and `b` [.., Hv]."""
     return -a_log.float().exp() * F.softplus(a.float() + dt_bias.float()), b.float().sigmoid()
+
+
+def convolve(history: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """Causal depthwise convolution and SiLU: `x` [.., T, C] after `history` [.., width - 1, C], `weight` [C, width]."""
+    window, length = torch.cat((history, x), -2).float(), x.shape[-2]
+    total = window[..., :length, :] * weight[:, 0]
+    for tap in range(1, weight.shape[1]):
+        total = torch.addcmul(total, window[..., tap : tap + length, :], weight[:, tap])
+    return F.silu(total).to(x.dtype)
 
 
 def chunked_delta_rule(
