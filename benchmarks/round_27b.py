@@ -17,6 +17,7 @@ import math
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -27,7 +28,7 @@ def parse() -> argparse.Namespace:
     shape = Path(__file__).with_name("qwen3_8_27b.json")
     parser.add_argument("--shape", type=Path, default=shape, help="JSON of two configurations (default: %(default)s)")
     parser.add_argument("--arm", action="append", help="operator=schedule,… or a file of conf/arm; may be repeated")
-    parser.add_argument("--weights", choices=("dense", "nvfp4", "nvfp4-both"), default="dense")
+    parser.add_argument("--weights", choices=("dense", "nvfp4", "nvfp4-both", "nvfp4-all"), default="dense")
     parser.add_argument("--seed", type=int, default=1, help="of the weights")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="float16")
@@ -75,10 +76,12 @@ def build(options: argparse.Namespace) -> Engine:
         keep_nvfp4=options.weights != "dense",
     )
     shape = EngineShape.of(target, draft, chosen)
-    shape.check_memory()
     declared = Declaration(options.seed, options.weights, getattr(options, "accepted", None))
     made = declared.target(target, draft, shape.device, shape.dtype, chosen.keep_nvfp4)
-    return Engine.assemble(shape, made, declared.draft(draft, shape.device, shape.dtype, chosen.keep_nvfp4), ())
+    drafter = declared.draft(draft, shape.device, shape.dtype, chosen.keep_nvfp4)
+    shape = replace(shape, four_bits=made.four_bits, draft_four_bits=drafter.four_bits)
+    shape.check_memory()
+    return Engine.assemble(shape, made, drafter, ())
 
 
 def arm_of(text: str) -> dict[str, str]:

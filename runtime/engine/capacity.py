@@ -1,6 +1,7 @@
 """Whether a model and its caches fit the device, decided before the first request and said with the numbers."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -9,8 +10,7 @@ from runtime.config import DraftConfig, TargetConfig
 from runtime.errors import CapacityError
 from runtime.memory.cache import draft_cache_bytes, target_cache_bytes
 from runtime.memory.state import state_bytes
-from runtime.models import quant
-from runtime.models.weights import draft_shapes, parameter_count, target_shapes
+from runtime.models.weights import Shapes, draft_shapes, parameter_count, target_shapes
 
 WORKSPACE = 0.05
 PREFILL_SHARE = 0.5  # of what the model leaves free, for the activations of a prefill chunk
@@ -61,10 +61,9 @@ def required_bytes(
     return parts
 
 
-def nvfp4_saving(target: TargetConfig, dtype: torch.dtype) -> int:
-    """Bytes that the target's linears need less as 4-bit codes with one scale byte per 16 of them."""
-    shapes = {name: shape for name, shape in target_shapes(target).items() if quant.quantisable(name)}
-    count = parameter_count(shapes)
+def nvfp4_saving(shapes: Shapes, four_bits: Collection[str], dtype: torch.dtype) -> int:
+    """Bytes that the tensors under `four_bits` need less as 4-bit codes with one scale byte per 16 of them."""
+    count = parameter_count({name: shape for name, shape in shapes.items() if name in four_bits})
     return count * dtype.itemsize - count * 9 // 16
 
 

@@ -8,7 +8,7 @@ Knows no HTTP, no text and no queue. Closing the iterator early gives the reques
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,7 +30,7 @@ from runtime.models.parallel import RANK_TIMEOUT_S, Group, ShardedWeights, paral
 from runtime.models.random_model import Declaration, fingerprint
 from runtime.models.steps import Memory
 from runtime.models.target import Target
-from runtime.models.weights import read_draft, read_target
+from runtime.models.weights import draft_shapes, read_draft, read_target, target_shapes
 from runtime.operators import Operators
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -105,7 +105,6 @@ class Engine:
         draft_dir = model_dir / "drafter"
         draft_config = DraftConfig.from_hf(read_json(draft_dir / "config.json")) if draft_dir.is_dir() else None
         shape = EngineShape.of(target_config, draft_config, options)
-        shape.check_memory()
         device, dtype = shape.device, shape.dtype
         declared = Declaration.of(model_dir)
         if declared is None:
@@ -116,6 +115,9 @@ class Engine:
         else:
             whole = declared.target(whole_config, draft_config, device, dtype, options.keep_nvfp4)
             draft_weights = declared.draft(draft_config, device, dtype, options.keep_nvfp4) if draft_config else None
+        four_bits = draft_weights.four_bits if draft_weights is not None else frozenset()
+        shape = replace(shape, four_bits=whole.four_bits, draft_four_bits=four_bits)
+        shape.check_memory()
         target_weights = whole
         if options.world_size > 1:
             target_weights = ShardedWeights(whole, whole_config, options.rank, options.world_size)
@@ -204,7 +206,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class EngineShape:
-    """Everything that is decided before a tensor is made."""
+    """Everything that is decided before a tensor is made. `four_bits`, `draft_four_bits`: what stays 4-bit codes."""
 
     target: TargetConfig
     draft: DraftConfig | None
@@ -212,6 +214,8 @@ class EngineShape:
     capacity: int
     page_size: int
     kv_cache_dtype: str
+    four_bits: frozenset[str] = frozenset()
+    draft_four_bits: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, target: TargetConfig, draft: DraftConfig | None, options: EngineOptions) -> "EngineShape":
@@ -252,8 +256,9 @@ class EngineShape:
         parts = capacity.required_bytes(
             self.target, self.draft, self.dtype, self.cache_dtype, self.capacity, self.page_size
         )
-        if self.options.keep_nvfp4:
-            parts["weights"] -= capacity.nvfp4_saving(self.target, self.dtype)
+        parts["weights"] -= capacity.nvfp4_saving(target_shapes(self.target), self.four_bits, self.dtype)
+        if self.draft:
+            parts["weights"] -= capacity.nvfp4_saving(draft_shapes(self.draft), self.draft_four_bits, self.dtype)
         return parts
 
     def check_memory(self) -> None:

@@ -72,6 +72,7 @@ class Agreeing(Mapping[str, Weight]):
 
     def __init__(self, weights: Mapping[str, Weight], replaced: Mapping[str, Tensor]) -> None:
         self.weights, self.replaced = weights, replaced
+        self.four_bits = getattr(weights, "four_bits", frozenset()) - replaced.keys()
 
     def __getitem__(self, name: str) -> Weight:
         return self.replaced[name] if name in self.replaced else self.weights[name]

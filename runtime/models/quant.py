@@ -52,12 +52,17 @@ def _check_fp8(declared: Mapping[str, Any]) -> None:
             raise ModelError(f"{name} has weights of {told}; {FP8} is read with 8 bits, float, and a scale per channel")
 
 
-def quantisable(name: str) -> bool:
-    """Whether a tensor is a linear: 496 of the target's and 47 of the drafter's at the public shapes.
+HEAD = "lm_head.weight"
 
-    Embedding, head and codebooks stay 16-bit.
-    """
+
+def quantisable(name: str) -> bool:
+    """Whether a tensor is a linear of the layers: 496 of the target's and 47 of the drafter's at the public shapes."""
     return name == "fc.weight" or ("_proj" in name and name.endswith(".weight"))
+
+
+def readable(name: str) -> bool:
+    """Whether a checkpoint may hold a tensor quantised: a linear or the head. Embedding and codebooks stay 16-bit."""
+    return name == HEAD or quantisable(name)
 
 
 def check(checkpoint: Stored, name: str, shape: tuple[int, ...]) -> None:

@@ -15,7 +15,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,11 @@ from runtime.errors import ModelError
 from runtime.identity import TOKENIZER_FILES
 from runtime.models.agreement import RATES, Cycle, agreeing_draft, agreeing_target
 from runtime.models.layers import Weight
-from runtime.models.quant import quantisable
+from runtime.models.quant import quantisable, readable
 from runtime.models.weights import RandomWeights, draft_shapes, random_weights, target_shapes
 
 DECLARATION = "random_weights.json"
-FORMATS = ("dense", "nvfp4", "nvfp4-both")
+FORMATS = ("dense", "nvfp4", "nvfp4-both", "nvfp4-all")
 TOKENIZER = Path(__file__).resolve().parents[1] / "checkpoints" / "nano"
 # Root mean square of a uniformly random E2M1 code.
 CODE_RMS = (68.5 / 8) ** 0.5
@@ -43,13 +43,17 @@ STRIDE = 1 << 24
 
 @dataclass(frozen=True)
 class Declaration:
-    """`format` is how linears come: `dense`; the target's in `nvfp4`, with one global scale per input width; or those
-    of target and drafter, `nvfp4-both`. `accepted`: so many drafts a round are right by construction
-    (`runtime.models.agreement`); None leaves that to chance."""
+    """`format` is how linears come: `dense`; the target's in `nvfp4`, with one global scale per input width; those
+    of target and drafter, `nvfp4-both`; or the head's too, `nvfp4-all`. `accepted`: so many drafts a round are right by
+    construction (`runtime.models.agreement`), which needs a head of its own in 16 bits; None leaves that to chance."""
 
     seed: int
     format: str
     accepted: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.accepted is not None and self.format == "nvfp4-all":
+            raise ModelError("a drafter that is right by construction needs a 16-bit head: take the format nvfp4-both")
 
     @classmethod
     def of(cls, folder: Path) -> "Declaration | None":
@@ -76,7 +80,8 @@ class Declaration:
     ) -> "Made":
         """The target's weights; 4-bit linears stay in 4 bits with `keep`, else they come as their values."""
         dense = random_weights(target_shapes(config), self.seed, device, dtype)
-        made = _made(dense, self.format != "dense", keep)
+        chosen = {"dense": _none, "nvfp4-all": readable}.get(self.format, quantisable)
+        made = _made(dense, chosen, keep)
         if self.accepted is None or draft is None:
             return Made(made)
         return Made(agreeing_target(made, dense, config, draft.mask_token_id, self.cycle(config)))
@@ -88,25 +93,30 @@ class Declaration:
     def draft(self, config: DraftConfig, device: torch.device, dtype: torch.dtype, keep: bool) -> "Made":
         """The drafter's, likewise."""
         dense = random_weights(draft_shapes(config), self.seed + 1, device, dtype)
-        made = _made(dense, self.format == "nvfp4-both", keep)
+        made = _made(dense, quantisable if self.format in ("nvfp4-both", "nvfp4-all") else _none, keep)
         return Made(made if self.accepted is None else agreeing_draft(made, dense, config, self.cycle(config)))
 
 
-def _made(dense: RandomWeights, four_bits: bool, keep: bool) -> Mapping[str, Weight]:
-    if not four_bits:
+def _none(name: str) -> bool:
+    return False
+
+
+def _made(dense: RandomWeights, chosen: Callable[[str], bool], keep: bool) -> Mapping[str, Weight]:
+    codes = RandomNvfp4(dense, frozenset(filter(chosen, dense)))
+    if not codes.four_bits:
         return dense
-    codes = RandomNvfp4(dense)
     return codes if keep else Dequantised(codes, dense.dtype)
 
 
 class RandomNvfp4(Mapping[str, Weight]):
-    """Random 4-bit linears of the scale that dense ones have; every other tensor as `dense` makes it."""
+    """Random 4-bit matrices under `four_bits`, scaled as dense ones are; other tensors as `dense` makes them."""
 
-    def __init__(self, dense: RandomWeights) -> None:
+    def __init__(self, dense: RandomWeights, four_bits: frozenset[str]) -> None:
         self.shapes, self.dense, self.seed, self.device = dense.shapes, dense, dense.seed, dense.device
+        self.four_bits = four_bits
 
     def __getitem__(self, name: str) -> Weight:
-        if not quantisable(name):
+        if name not in self.four_bits:
             return self.dense[name]
         n, k = self.shapes[name]
         if k % GROUP:
@@ -145,6 +155,7 @@ class Made(Mapping[str, Weight]):
 
     def __init__(self, weights: Mapping[str, Weight]) -> None:
         self.weights = weights
+        self.four_bits: frozenset[str] = getattr(weights, "four_bits", frozenset())
         self._sums: dict[str, tuple[str, Tensor]] = {}
 
     def __getitem__(self, name: str) -> Weight:
@@ -237,7 +248,8 @@ def _parse(words: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("folder", type=Path, help="where to write; a model folder for the server")
     parser.add_argument("--shape", type=Path, required=True, help='JSON of {"target": config, "drafter": config}')
-    parser.add_argument("--format", choices=FORMATS, default="nvfp4", help="of linears: dense, the target's, or both's")
+    of = "of linears: dense; the target's in 4 bits, or both models'; or all of them with the head"
+    parser.add_argument("--format", choices=FORMATS, default="nvfp4", help=of)
     parser.add_argument("--seed", type=int, default=1)
     rate = "drafts of a round that are right by construction (synthetic); default: by chance"
     parser.add_argument("--accepted", type=int, choices=RATES, help=rate)

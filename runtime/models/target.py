@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels import attention, gated_norm, gdn, output_gate, rotary
+from kernels import attention, gated_norm, gdn, head, output_gate, rotary
 from runtime.config import FULL, TargetConfig
 from runtime.models.layers import Heads, Linear, Mlp, RmsNorm, Rotary, Weight, fused, scale_of
 from runtime.models.steps import PrefillStep, SequenceStep, Step, VerifyStep
@@ -134,8 +134,8 @@ class Target:
         self.embedding = weights["embed_tokens.weight"]
         self.layers = [DecoderLayer(config, weights, i, operators) for i in range(config.num_hidden_layers)]
         self.norm = RmsNorm(weights["norm.weight"], config.rms_norm_eps, True, operators, "norm")
-        head = self.embedding if config.tie_word_embeddings else weights["lm_head.weight"]
-        self.head = Head(head, operators, "lm_head")
+        rows = self.embedding if config.tie_word_embeddings else weights["lm_head.weight"]
+        self.head = Head(rows, operators, "lm_head")
         self.rotary = Rotary(config.rope_theta, config.rotary_dim, self.embedding.device)
 
     def sequence(self, ids: Tensor, step: Step | None = None) -> Output:
@@ -167,20 +167,17 @@ class Target:
 
 
 class Head:
-    """Vocabulary logits in FP32 from hidden states [.., H] of any dtype, without rounding them to that dtype."""
+    """Vocabulary logits in FP32 from hidden states [.., H] of any dtype, without rounding them to that dtype.
 
-    CPU_COLUMNS = 8192
+    FP32 states go through the `projection` operator, 16-bit ones through `head`.
+    """
 
-    def __init__(self, weight: Tensor, operators: Operators, site: str) -> None:
+    def __init__(self, weight: Weight, operators: Operators, site: str) -> None:
         self.weight, self.linear = weight, Linear(weight, operators, site)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         if hidden.dtype == torch.float32:
             return self.linear(hidden)
-        rows = hidden.flatten(0, -2)
-        if rows.is_cuda:
-            logits = torch.mm(rows, self.weight.T, out_dtype=torch.float32)
-        else:
-            blocks = self.weight.split(self.CPU_COLUMNS)
-            logits = torch.cat([F.linear(rows.float(), block.float()) for block in blocks], -1)
+        rows, linear = hidden.flatten(0, -2), self.linear
+        logits = linear.operators.run(linear.site, head.OP, linear.problem(rows), rows, linear.weight)
         return logits.view(*hidden.shape[:-1], -1)

@@ -88,7 +88,7 @@ class Checkpoint(Mapping[str, Weight]):
     """Tensors of a safetensors folder by short name, checked against `shapes`; each access reads from disk.
 
     Floating tensors come in `dtype` on `device` (decay parameters in FP32), `float-quantized` linears as their values,
-    `nvfp4-pack-quantized` ones likewise or, with `keep_nvfp4`, as they are.
+    `nvfp4-pack-quantized` ones likewise or, with `keep_nvfp4`, as they are; the head may be one of them.
     """
 
     def __init__(
@@ -121,6 +121,11 @@ class Checkpoint(Mapping[str, Weight]):
 
     def __len__(self) -> int:
         return len(self.shapes)
+
+    @property
+    def four_bits(self) -> frozenset[str]:
+        """What comes as 4-bit codes."""
+        return frozenset(name for name in self.shapes if self.keep_nvfp4 and not self.stored(name))
 
     def stored(self, name: str) -> bool:
         return self._full_name(name) is not None
@@ -158,7 +163,7 @@ class Checkpoint(Mapping[str, Weight]):
                     )
                 if self._dtype(name) == "F8_E4M3" and not self._has_scale(name):
                     raise ModelError(f"tensor {name} is E4M3 without a weight_scale and a {quant.FP8} configuration")
-            elif self.quantised and quant.quantisable(name):
+            elif self.quantised and quant.readable(name):
                 quant.check(self, name.removesuffix(".weight"), shape)
             else:
                 raise ModelError(f"{self.folder} has no tensor {name!r}, which its configuration asks for")

@@ -14,10 +14,12 @@ from safetensors.torch import load_file, save_file
 from kernels.projection import nvfp4
 from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig, eos_token_ids
+from runtime.engine.capacity import nvfp4_saving
 from runtime.engine.engine import Engine, EngineOptions, EngineShape
 from runtime.errors import CapacityError, ModelError
 from runtime.models import quant
 from runtime.models.layers import Linear
+from runtime.models.target import Head
 from runtime.models.weights import random_weights, read_target, target_shapes
 from runtime.operators import Operators
 from runtime.speculation.sampling import SamplingParams
@@ -170,12 +172,12 @@ def test_drafters_that_cannot_be_served(make: Any, model: Path, case: str) -> No
         Engine.load(model, OPTIONS)
 
 
-def quantised(folder: Path) -> dict[str, torch.Tensor]:
-    """Quantise every linear of the checkpoint in place; returns the FP64 values its codes stand for."""
+def quantised(folder: Path, *others: str) -> dict[str, torch.Tensor]:
+    """Quantise every linear of the checkpoint in place, and `others`; returns the FP64 values its codes stand for."""
     values: dict[str, torch.Tensor] = {}
 
     def change(tensors: dict[str, torch.Tensor]) -> None:
-        for name in [name for name in tensors if "_proj" in name]:
+        for name in [name for name in tensors if "_proj" in name or name in others]:
             weight = nvfp4.quantise(tensors.pop(name))
             stem = name.removesuffix(".weight")
             tensors[f"{stem}.weight_packed"], tensors[f"{stem}.weight_scale"] = weight.packed, weight.scales
@@ -326,6 +328,25 @@ def test_capacity_is_checked_against_memory_with_the_numbers(make: Any) -> None:
     ) as error:
         shape.check_memory()
     assert "\n" not in str(error.value)
+
+
+def test_a_head_in_four_bits_is_read_kept_and_counted(make: Any, tmp_path: Path) -> None:
+    folder = make.write_target(tmp_path / "model", make.target_json(linear_value_head_dim=16))
+    value = quantised(folder, "lm_head.weight")["lm_head.weight"]
+    config = TargetConfig.from_hf(json.loads((folder / "config.json").read_text()))
+    whole, kept = (read_target(folder, config, CPU, torch.float16, keep) for keep in (False, True))
+    torch.testing.assert_close(whole["lm_head.weight"], value.half(), rtol=0, atol=0)
+    assert isinstance(kept["lm_head.weight"], nvfp4.Nvfp4Weight) and not whole.four_bits
+    assert "lm_head.weight" in kept.four_bits and "embed_tokens.weight" not in kept.four_bits
+    saved = nvfp4_saving(target_shapes(config), {"lm_head.weight"}, torch.float16)
+    assert saved == value.numel() * 23 // 16  # two bytes less half of one and a sixteenth
+    hidden = torch.randn(8, config.hidden_size, generator=torch.Generator().manual_seed(3)).half()
+    logits = Head(kept["lm_head.weight"], Operators(Routes()), "lm_head")(hidden)
+    assert logits.dtype == torch.float32  # not rounded to 16 bits
+    torch.testing.assert_close(logits.double(), hidden.double() @ value.T, rtol=1e-5, atol=1e-5)
+    engines = [Engine.load(folder, EngineOptions(max_model_len=128, keep_nvfp4=keep)) for keep in (False, True)]
+    answers = [make.answer(engine, make.prompt_of(40), speculation="none").tokens for engine in engines]
+    assert answers[0] == answers[1]
 
 
 def test_kept_nvfp4_answers_as_its_dequantised_values(make: Any, tmp_path: Path) -> None:

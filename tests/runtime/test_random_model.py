@@ -9,10 +9,13 @@ import pytest
 import torch
 
 from kernels.projection.nvfp4 import Nvfp4Weight
+from runtime.config import DraftConfig, TargetConfig
+from runtime.engine.capacity import nvfp4_saving
 from runtime.engine.engine import Engine, EngineOptions
 from runtime.errors import ModelError
 from runtime.models.layers import GatedLinear, Linear
 from runtime.models.random_model import DECLARATION, Declaration, checksum, main, write
+from runtime.models.weights import draft_shapes, target_shapes
 
 PUBLIC = Path(__file__).parents[2] / "benchmarks/qwen3_8_27b.json"
 
@@ -66,14 +69,36 @@ def test_four_bit_linears_stay_so_and_join(make: Any, declared: Callable[..., Pa
     assert len(layer.mlp.down.weight.packed.unique()) > 100
 
 
-@pytest.mark.parametrize("form", ("nvfp4", "nvfp4-both"))
+@pytest.mark.parametrize("form", ("nvfp4", "nvfp4-both", "nvfp4-all"))
 def test_kept_codes_answer_as_their_values(make: Any, declared: Callable[..., Path], form: str) -> None:
     engines = [load(make, declared(form), keep_nvfp4=keep) for keep in (False, True)]
     answers = [make.answer(engine, make.prompt_of(20), max_tokens=10).tokens for engine in engines]
     assert answers[0] == answers[1]
     drafter = engines[1].decoder.drafter
     four_bits = [isinstance(linear.weight, Nvfp4Weight) for linear in (drafter.fc, drafter.layers[0].attention.out)]
-    assert four_bits == [form == "nvfp4-both"] * 2
+    assert four_bits == [form != "nvfp4"] * 2
+    head = engines[1].decoder.target.head.linear.weight
+    assert isinstance(head, Nvfp4Weight) == (form == "nvfp4-all")
+
+
+def test_what_is_right_by_construction_has_a_16_bit_head() -> None:
+    with pytest.raises(ModelError, match="needs a 16-bit head: take the format nvfp4-both"):
+        Declaration(1, "nvfp4-all", 5)
+
+
+def test_four_bits_of_everything_are_counted_in_the_limit() -> None:
+    raw = json.loads(PUBLIC.read_text())
+    target, draft = TargetConfig.from_hf(raw["target"]), DraftConfig.from_hf(raw["drafter"])
+    meta, half, saved = torch.device("meta"), torch.float16, {}
+    for form in ("dense", "nvfp4", "nvfp4-both", "nvfp4-all"):
+        declared = Declaration(1, form)
+        four = declared.target(target, draft, meta, half, True).four_bits
+        draft_four = declared.draft(draft, meta, half, True).four_bits
+        saved[form] = nvfp4_saving(target_shapes(target), four, half)
+        saved[form] += nvfp4_saving(draft_shapes(draft), draft_four, half)
+        assert not declared.target(target, draft, meta, half, False).four_bits
+    assert saved["dense"] == 0 < saved["nvfp4"] < saved["nvfp4-both"]
+    assert saved["nvfp4-all"] - saved["nvfp4-both"] == 248320 * 5120 * 23 // 16
 
 
 def test_the_checksum_sees_every_place_and_does_not_depend_on_the_stride(monkeypatch: pytest.MonkeyPatch) -> None:
