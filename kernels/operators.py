@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from kernels import (
+    accept,
     attention,
     block_attention,
     block_conv,
+    commit,
     gated,
     gated_norm,
     gdn,
@@ -20,6 +22,7 @@ from kernels import (
     publication,
     rotary,
     selection,
+    walk,
 )
 from kernels.errors import UnknownOperator
 from kernels.registry import Op
@@ -38,6 +41,9 @@ OPERATORS: tuple[Op, ...] = (
     block_attention.OP,
     head.OP,
     selection.OP,
+    walk.OP,
+    accept.OP,
+    commit.OP,
     prefill_projection.OP,
     prefill_gated.OP,
     prefill_attention.OP,

@@ -28,11 +28,6 @@ def pack(broken: Tensor, cut_tie: Tensor, verdict: Verdict, drafts: Tensor) -> T
     return torch.cat((torch.stack((broken, cut_tie)).long(), verdict.accepted, verdict.token, drafts))
 
 
-def holds(packed: Tensor) -> Tensor:
-    """Bool [1]: what follows from this outcome may be stored."""
-    return ~packed[:2].any(0, keepdim=True)
-
-
 class Landing:
     """Where outcomes arrive, one at a time: on CUDA in pinned memory, so that only this copy is waited for."""
 

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from kernels.selection import Candidates
+from kernels.walk import Draws
+from runtime.engine import between
 from runtime.engine.clock import PhaseClock
 from runtime.engine.gating import allowed, gated
 from runtime.engine.graphs import Graphs
-from runtime.engine.outcome import Landing, Outcome, holds, pack
+from runtime.engine.outcome import Landing, Outcome
 from runtime.engine.prompts import PromptStates
 from runtime.engine.sequence import Bonus, Generation, Prefill, RoundRecord
 from runtime.engine.vocabulary import Vocabulary
@@ -29,9 +31,9 @@ from runtime.models.steps import Memory, PrefillStep, VerifyStep
 from runtime.models.target import Target
 from runtime.operators import Operators
 from runtime.speculation import draft, lookup
-from runtime.speculation.acceptance import Proposal, accept
+from runtime.speculation.acceptance import Proposal
 from runtime.speculation.logprobs import TokenLogprobs, token_logprobs
-from runtime.speculation.sampling import Distribution, SamplingParams, distribution, shortlisted
+from runtime.speculation.sampling import SamplingParams, distribution
 
 Context = list[tuple[Tensor, Tensor]]
 T = TypeVar("T")
@@ -217,7 +219,7 @@ class Decoder:
         hidden = self.drafter.block(anchor, start, drafts + 1, context)
         unary, candidates = self.select(self.drafter.unary(hidden), self.drafter.config.selector_top_k)
         scores = draft.lattice(self.drafter, hidden, unary, candidates, anchor)
-        return draft.walk(scores, candidates, draft.Draws(seed, start, temperature, greedy))
+        return between.propose(self.operators, scores, candidates, Draws(seed, start, temperature, greedy))
 
     def _verify(self, state: RequestState, early: bool, bonus: Tensor, *drafts: Tensor) -> Verified:
         token, start, _ = Bonus.of(bonus)
@@ -244,23 +246,18 @@ class Decoder:
         self, params: SamplingParams, logits: Tensor, tokens: Tensor, ids: Tensor, q: Tensor, bonus: Tensor
     ) -> Tensor:
         """A piece of one sampling rule: drafts (`tokens`, `ids`, `q`) judged by `logits` under the request's noise."""
-        return self._judge(logits, self._law(logits, params), Proposal(tokens, ids, q), bonus)
+        proposal, largest = Proposal(tokens, ids, q), self.vocabulary.largest(logits)
+        if not self._shortlists(params):
+            law = distribution(self.vocabulary.whole(logits), params)
+            return between.judge_law(largest, law, proposal, bonus)
+        best = self.vocabulary.best(logits, 1 if params.greedy else params.top_k)
+        rule = between.rule_of(params, best.ids.shape[-1] == self.vocabulary.size)
+        return between.judge(self.operators, best, largest, proposal, bonus, rule)
 
     def _commit(self, state: RequestState, packed: Tensor, bonus: Tensor, context: Tensor | None = None) -> Tensor:
         """The next bonus; selector and draft window go with it. An outcome that does not hold changes nothing."""
-        known, sound = Bonus.of(bonus), holds(packed)
-        keep = (packed[2:3] + 1) * sound
-        state.selector_device.copy_(torch.where(sound, keep, state.selector_device))
-        if context is not None:
-            self.draft_cache.accept(known.position, keep, context)
-        return torch.where(sound, torch.cat((packed[3:4], known.position + keep, known.seed)), bonus)
-
-    def _law(self, logits: Tensor, params: SamplingParams) -> Distribution:
-        """From the top k and the probe behind it, or from whole rows where sampling needs them."""
-        if not self._shortlists(params):
-            return distribution(self.vocabulary.whole(logits), params)
-        k = 1 if params.greedy else params.top_k
-        return shortlisted(*self.vocabulary.best(logits, k), params, self.vocabulary.size)
+        window = None if context is None else self.draft_cache.window(context)
+        return between.follow(self.operators, packed, bonus, state.selector_device, window)
 
     def _shortlists(self, params: SamplingParams) -> bool:
         return params.greedy or 0 < params.top_k < self.vocabulary.size
@@ -268,7 +265,8 @@ class Decoder:
     def _judge_whole(self, judged: Judged) -> Judged:
         self.vocabulary.gathered += 1
         law = distribution(self.vocabulary.whole(judged.logits), judged.params)
-        return replace(judged, packed=self._judge(judged.logits, law, judged.proposal, judged.bonus))
+        largest = self.vocabulary.largest(judged.logits)
+        return replace(judged, packed=between.judge_law(largest, law, judged.proposal, judged.bonus))
 
     def context(self, aux: Tensor, positions: Tensor) -> Context:
         """Context keys and values of all rows, per layer of the drafter."""
@@ -282,11 +280,6 @@ class Decoder:
         """The best `k` values and ids [R, k] of `logits` [R, V], in dense tie order."""
         values, ids = self.vocabulary.best(logits, k)
         return Candidates(values[:, :k], ids[:, :k])
-
-    def _judge(self, logits: Tensor, law: Distribution, proposal: Proposal, bonus: Tensor) -> Tensor:
-        _, start, seed = Bonus.of(bonus)
-        verdict = accept(Distribution(law.ids[None], law.p[None], law.cut_tie), proposal, seed, start)
-        return pack(self.vocabulary.broken(logits), law.cut_tie, verdict, proposal.tokens[0])
 
     def _context_of(self, generation: Generation, verified: Verified) -> Tensor | None:
         """Context of the verified rows, [layers, 2, R, Hkv, D]; None for a request that drafts nothing."""

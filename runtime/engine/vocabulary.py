@@ -47,9 +47,9 @@ class Vocabulary:
         """What `rows` make of `logits` [R, V]."""
         return rows.applied(logits)
 
-    def broken(self, logits: Tensor) -> Tensor:
-        """Scalar flag, on the device: some row holds a NaN or no token above -inf."""
-        return (~(self._largest(logits) > float("-inf"))).any()
+    def largest(self, logits: Tensor) -> Tensor:
+        """Of each row [R]; a NaN is the largest of its row."""
+        return logits.amax(-1)
 
     def counters(self) -> list[dict[str, Any]]:
         """What travelled besides candidates, in the form of route counters."""
@@ -59,9 +59,6 @@ class Vocabulary:
         if k >= logits.shape[-1]:
             return Candidates(*logits.sort(dim=-1, descending=True, stable=True))
         return self._operators.run("selection", selection.OP, selection.problem_of(logits, k), logits, k)
-
-    def _largest(self, logits: Tensor) -> Tensor:
-        return logits.amax(-1)  # a NaN is the largest of its row
 
 
 class ShardedVocabulary(Vocabulary):
@@ -96,5 +93,5 @@ class ShardedVocabulary(Vocabulary):
         row = {"rank": self._group.rank, "operator": "vocabulary", "schedule": "gathered", "hits": self.gathered}
         return [row]
 
-    def _largest(self, logits: Tensor) -> Tensor:
-        return torch.stack(self._group.gather(super()._largest(logits))).amax(0)
+    def largest(self, logits: Tensor) -> Tensor:
+        return torch.stack(self._group.gather(super().largest(logits))).amax(0)

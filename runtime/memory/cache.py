@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from kernels.commit import Window
 from kernels.rotary import Store
 from runtime.config import SLIDING, DraftConfig, TargetConfig
 from runtime.errors import CapacityError
@@ -115,21 +116,12 @@ class DraftCache:
             values.index_copy_(0, slots[ring], v[begin:keep].to(values.dtype))
         self._end(first + keep)
 
-    def accept(self, first: Tensor, keep: Tensor, rows: Tensor) -> None:
-        """As `store`, without the host: first and keep are int64 [1], `rows` [layers, 2, T, Hkv, D] with T <= ring.
-
-        Slots of rejected rows keep what they hold. The host says what came of it with `follow`.
-        """
-        offsets = torch.arange(rows.shape[2], device=rows.device)
-        kept = (offsets < keep)[:, None, None]
-        slots = {ring: (first + offsets) % ring for ring in self.rings}
-        for ring, layer, pair in zip(self.rings, zip(self.k, self.v, strict=True), rows, strict=True):
-            for held, new in zip(layer, pair, strict=True):
-                held.index_copy_(0, slots[ring], torch.where(kept, new.to(held.dtype), held[slots[ring]]))
-        self.device_length.add_(keep)
+    def window(self, rows: Tensor) -> Window:
+        """What `kernels.commit` writes context `rows` [layers, 2, T, Hkv, D] into, T <= ring, without the host."""
+        return Window(rows, tuple(zip(self.k, self.v, strict=True)), self.device_length)
 
     def follow(self, first: int, keep: int) -> None:
-        """The host's part of `accept`."""
+        """The host's part of a commit that kept `keep` rows from position `first`."""
         assert first == self.length, f"context K/V starts at {first}, the cache ends at {self.length}"
         self.length = first + keep
 

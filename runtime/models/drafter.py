@@ -170,7 +170,8 @@ class Drafter:
 
     def unary(self, hidden: Tensor) -> Tensor:
         """FP32 vocabulary scores [.., V] of masked rows."""
-        logits = self.head(hidden) * self.config.output_multiplier
+        logits, factor = self.head(hidden), self.config.output_multiplier
+        logits = logits if factor == 1 else logits * factor
         cap = self.config.final_logit_softcapping
         return torch.tanh(logits / cap) * cap if cap else logits
 

@@ -5,33 +5,20 @@ Per masked row the 16 best candidates by vocabulary score; an edge from each of 
 draft is drawn from. All 16 possible predecessors are drawn for at once, so the walk only follows pointers.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from kernels.walk import Draws
 from runtime.models.drafter import Drafter
 from runtime.speculation import noise
 from runtime.speculation.acceptance import Proposal
 from runtime.speculation.sampling import SamplingParams
 
 
-@dataclass(frozen=True)
-class Draws:
-    """What a block's draws depend on, on the device: `seed` [1] and `start` [1] int64, `temperature` [1] FP64.
-
-    `start` is the position of the last known token. A greedy walk ignores seed and temperature.
-    """
-
-    seed: Tensor
-    start: Tensor
-    temperature: Tensor
-    greedy: bool
-
-    @classmethod
-    def of(cls, params: SamplingParams, seed: Tensor, start: Tensor) -> "Draws":
-        temperature = torch.full((1,), params.temperature, dtype=torch.float64, device=seed.device)
-        return cls(seed, start, temperature, params.greedy)
+def draws_of(params: SamplingParams, seed: Tensor, start: Tensor) -> Draws:
+    """`seed` [1] and `start` [1] int64: the request's noise key and the position of the last known token."""
+    temperature = torch.full((1,), params.temperature, dtype=torch.float64, device=seed.device)
+    return Draws(seed, start, temperature, params.greedy)
 
 
 def lattice(drafter: Drafter, hidden: Tensor, unary: Tensor, candidates: Tensor, anchor_id: Tensor) -> Tensor:

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from kernels import (
+    accept,
     attention,
     block_attention,
     block_conv,
+    commit,
     gated_norm,
     gdn,
     norm,
@@ -20,6 +22,7 @@ from kernels import (
     publication,
     rotary,
     selection,
+    walk,
 )
 from kernels.operators import OPERATORS, operator
 from kernels.registry import select
@@ -45,6 +48,9 @@ GOOD = {
     "gated": GATED,
     "gdn": GDN,
     "head": replace(PROJECTION, n=248320, physical_n=248320),
+    "walk": walk.Problem(7, 16, False, **HERE | {"dtype": "float32"}),
+    "accept": accept.Problem(8, 21, 16, False, **HERE | {"dtype": "float32"}),
+    "commit": commit.Problem(5, 8, 2048, cache="float16", slots=(2056,) * 5, **HERE),
     "projection": PROJECTION,
     "prefill_projection": replace(PROJECTION, m=3296),
     "prefill_gated": replace(GATED, m=3296),
@@ -127,6 +133,20 @@ REFUSALS = [
     ("gated_norm", "heads", {"axes": 2}, "2 axes before the heads"),
     ("gated_norm", "heads", {"dense": False}, "is not contiguous"),
     ("gated_norm", "heads", {"gate_stride": 16482}, "16482 elements apart; a multiple of 4"),
+    ("walk", "path", {"dtype": "float16"}, "scores are float16"),
+    ("walk", "path", {"width": 65}, "65 candidates a row; 1 to 64"),
+    ("walk", "path", {"rows": 16, "width": 17}, "16 rows of 17 candidates"),
+    ("walk", "path", {"dense": False}, "are not contiguous"),
+    ("accept", "verdict", {"dtype": "float64"}, "logits are float64"),
+    ("accept", "verdict", {"rows": 33}, "33 rows; at most 32"),
+    ("accept", "verdict", {"support": 66}, "8 rows of 66 logits"),
+    ("accept", "verdict", {"rows": 32, "support": 40}, "32 rows of 40 logits"),
+    ("accept", "verdict", {"dense": False}, "are not contiguous"),
+    ("commit", "rows", {"layers": 17}, "17 layers; at most 16"),
+    ("commit", "rows", {"cache": "float32"}, "context float16 for rings of float32"),
+    ("commit", "rows", {"row_bytes": 24}, "rows of 24 bytes; a multiple of 16"),
+    ("commit", "rows", {"slots": (2056, 7)}, "8 rows for rings of (2056, 7) slots"),
+    ("commit", "rows", {"dense": False}, "are not contiguous"),
     ("head", "nvfp4-stream-alone", {"weight_format": "dense"}, "weight format 'dense'"),
     ("head", "nvfp4-stream-alone", {"dtype": "bfloat16"}, "x is bfloat16"),
     ("block_conv", "pieces", {"dtype": "float32"}, "x is float32"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernels import commit
 from kernels.rotary import storing
 from kernels.rotary.storing import encode
 from runtime.config import DraftConfig, TargetConfig
@@ -115,8 +116,9 @@ def test_draft_window_is_no_longer_than_the_capacity(make: Any) -> None:
     assert DraftCache(config, 20, torch.float32, CPU).rings == [20, 20]
 
 
+@pytest.mark.parametrize("schedule", ("separate", "cpu-rows"))
 @pytest.mark.parametrize("keep", range(9))
-def test_rows_accepted_on_the_device_leave_the_bytes_that_the_host_would(make: Any, keep: int) -> None:
+def test_rows_accepted_on_the_device_leave_the_bytes_that_the_host_would(make: Any, keep: int, schedule: str) -> None:
     """A ring that has turned, one that is longer, and rejected rows that would evict what is still seen."""
     config = DraftConfig.from_hf(make.draft_json(layer_types=["full_attention", "sliding_attention"]))
     host, device = (DraftCache(config, 512, torch.float32, make.device) for _ in range(2))
@@ -126,8 +128,9 @@ def test_rows_accepted_on_the_device_leave_the_bytes_that_the_host_would(make: A
     for cache in (host, device):
         cache.store(0, 97, [(k, v) for k, v in layers])
     host.store(97, keep, [(k, v) for k, v in block])
-    first, count = (torch.tensor([value], device=make.device) for value in (97, keep))
-    device.accept(first, count, block)
+    packed = torch.tensor([keep == 0, 0, keep - 1, 5], device=make.device)  # an outcome that does not hold keeps none
+    bonus, selector = torch.tensor([1, 97, 0], device=make.device), torch.ones(1, device=make.device).int()
+    commit.OP.schedule(schedule).run(packed, bonus, selector, device.window(block))
     device.follow(97, keep)
     assert host.length == device.length == int(device.device_length) == int(host.device_length)
     assert all(torch.equal(a, b) for a, b in zip(host.k + host.v, device.k + device.v, strict=True))

@@ -11,13 +11,14 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from kernels.walk import Draws
 from runtime.config import DraftConfig, TargetConfig
 from runtime.engine.engine import Engine, EngineOptions
 from runtime.memory.cache import DraftCache
 from runtime.models.drafter import Drafter
 from runtime.models.weights import draft_shapes, parameter_count, target_shapes
 from runtime.speculation import draft
-from runtime.speculation.draft import Draws
+from runtime.speculation.draft import draws_of
 from runtime.speculation.sampling import SamplingParams
 
 ANCHOR, LENGTHS, TEMPERATURE = 11, (1, 2, 31, 40, 41, 100), 0.7
@@ -86,7 +87,7 @@ def at(make: Any, position: int) -> Tensor:
 
 
 def drawn(make: Any, params: SamplingParams, start: int) -> Draws:
-    return Draws.of(params, torch.tensor([params.seed], device=make.device), at(make, start))
+    return draws_of(params, torch.tensor([params.seed], device=make.device), at(make, start))
 
 
 def filled(drafter: Drafter, aux: Tensor, length: int, pieces: int) -> DraftCache:

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.routes import Routes
+from runtime.engine import between
 from runtime.engine.vocabulary import Vocabulary
 from runtime.errors import RequestError, SamplingError
 from runtime.operators import Operators
-from runtime.speculation.draft import Draws, walk
+from runtime.speculation.draft import draws_of, walk
 from runtime.speculation.sampling import Distribution, SamplingParams, distribution, shortlisted
 
 
@@ -38,7 +39,7 @@ def reference(row: np.ndarray, params: SamplingParams) -> dict[int, float]:
 
 
 def broken(logits: torch.Tensor) -> torch.Tensor:
-    return Vocabulary(logits.shape[-1], Operators(Routes())).broken(logits)
+    return between.broken(Vocabulary(logits.shape[-1], Operators(Routes())).largest(logits))
 
 
 def law_of(result: Distribution, row: int = 0) -> dict[int, float]:
@@ -88,7 +89,7 @@ def test_a_temperature_near_zero_is_nearly_greedy_and_never_flat(temperature: fl
     logits, params = torch.tensor([[3.0, -2.0, 7.0, 7.0, 6.999]]), SamplingParams(temperature=temperature)
     assert law_of(distribution(logits, params)) == {2: 0.5, 3: 0.5}
     scores, candidates = logits[:, None].expand(1, 5, 5), torch.arange(5)[None]
-    drawn = Draws.of(params, torch.tensor([1]), torch.tensor([4]))
+    drawn = draws_of(params, torch.tensor([1]), torch.tensor([4]))
     assert walk(scores, candidates, drawn).q[0, 0].tolist() == [0.0, 0.0, 0.5, 0.5, 0.0]
 
 

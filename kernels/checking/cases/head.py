@@ -21,15 +21,13 @@ CPU = (
     case(8, 9001, 128, "float16", "nvfp4"),
     case(1, 31, 1072, "bfloat16", "nvfp4", pad=3),
 )
-# A reference of the whole head would hold 10 GB: its vocabulary and its inputs stand in two problems.
 CUDA = (
     *(case(m, 544, 1024, "float16", "nvfp4", pad=8, device="cuda") for m in range(1, 9)),
-    case(8, VOCABULARY // 4, HIDDEN, "float16", "nvfp4", device="cuda"),
-    case(8, VOCABULARY, 1024, "float16", "nvfp4", device="cuda"),
+    case(8, 4120, HIDDEN, "float16", "nvfp4", device="cuda"),
+    case(8, VOCABULARY, HIDDEN, "float16", "nvfp4", device="cuda"),
     case(8, VOCABULARY // 4, HIDDEN, "bfloat16", "bfloat16", device="cuda"),
 )
 CASES = CPU + CUDA
-SANITIZED = (CUDA[0], CUDA[4], CUDA[7], case(8, 4120, HIDDEN, "float16", "nvfp4", device="cuda"))
-WHOLE = case(8, VOCABULARY, HIDDEN, "float16", "nvfp4", device="cuda")
-HAMMERED = (CUDA[7], WHOLE)
-WORKING_SETS = {"cpu": ((CPU[0], 8),), "cuda": ((WHOLE, 2),)}
+SANITIZED = (CUDA[0], CUDA[4], CUDA[7], CUDA[8])
+HAMMERED = (CUDA[7], CUDA[8], CUDA[9])
+WORKING_SETS = {"cpu": ((CPU[0], 8),), "cuda": ((CUDA[9], 2),)}
