@@ -113,10 +113,11 @@ def groups(device: str) -> dict[str, tuple[str, ...]]:
     seen, shared = set[str](), set[str]()
     for op in OPERATORS:
         builds = [schedule.build for schedule in op.schedules if of_device(schedule.build, device)]
-        sources = {source for build in builds for source in build.sources}
-        found[op.name] = tuple(sorted(sources - seen))
-        seen |= sources
-        shared |= {header for build in builds for header in build.headers if not header.endswith("abi.h")}
+        files = {file for build in builds for file in (*build.sources, *build.headers) if not file.endswith("abi.h")}
+        headers = {file for file in files if file.startswith("include/")}
+        found[op.name] = tuple(sorted(files - headers - seen))
+        seen |= files
+        shared |= headers
     return {name: files for name, files in {**found, "include": tuple(sorted(shared))}.items() if files}
 
 

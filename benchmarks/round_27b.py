@@ -149,12 +149,14 @@ def run(engine: Engine, arm: dict[str, str], length: int, options: argparse.Name
     prefill = next(event for event in events if isinstance(event, Prefill))
     rounds = [event for event in events if isinstance(event, RoundRecord)]
     settled = rounds[len(rounds) // 4 :]
+    span_ns = settled[-1].ended_ns - settled[0].ended_ns
     return {
         "arm": arm,
         "prompt_tokens": length,
         "prefill_ms": prefill.prefill_ns / 1e6,
         "rounds": len(rounds),
         "accepted": sum(record.accepted for record in rounds),
+        "average_ms": span_ns / 1e6 / max(1, len(settled) - 1),  # from end to end, what lies between rounds included
         **{phase.replace("_ns", "_ms"): median(getattr(r, phase) for r in settled) / 1e6 for phase in PHASES},
         "routes": rounds[-1].routes,
         "refusals": engine.routes.refusals(),

@@ -23,6 +23,10 @@ class PhaseClock:
     def mark(self) -> None:
         self._marks.append(self._now())
 
+    def follows(self, ended_ns: int) -> None:
+        """The round began on the device before the one before it had ended on the host: it counts from that end."""
+        self._began_ns = ended_ns
+
     def launched(self) -> None:
         """May be said again, where a commit was repeated."""
         self._committed = self._now()

@@ -40,8 +40,13 @@ class Graphs:
     _warm: set[Hashable] = field(default_factory=set)
     _captured: dict[Hashable, Captured] = field(default_factory=dict)
 
+    @property
+    def replaying(self) -> bool:
+        """Whether pieces are captured and replayed; under an observer they run as they are."""
+        return self.enabled and self.operators.observer is None
+
     def run(self, key: Hashable, piece: Piece, *inputs: Tensor) -> Any:
-        if not self.enabled or self.operators.observer is not None:
+        if not self.replaying:
             return self.operators.within(_name(key), piece, *inputs)
         shapes = tuple(value.shape for value in inputs)
         key = (key, shapes, frozenset(self.operators.routes.enabled.items()))

@@ -36,6 +36,7 @@ from runtime.speculation.logprobs import TokenLogprobs, token_logprobs
 from runtime.speculation.sampling import SamplingParams, distribution
 
 Context = list[tuple[Tensor, Tensor]]
+Hits = dict[tuple[str, str], int]
 T = TypeVar("T")
 
 
@@ -61,10 +62,22 @@ class Judged:
     bonus: Tensor
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """The next round of `generation` as far as it is launched before the host knows what it follows: its drafts, its
+    clock, and the counters from which it counts."""
+
+    generation: Generation
+    proposal: Proposal
+    clock: PhaseClock
+    hits: Hits
+
+
 @dataclass
 class Decoder:
-    """Target, drafter and their memory. `context_pipeline`: context K/V of all rows before sampling, not after.
-    `keep_prompts`: a prompt that comes again is copied back instead of computed."""
+    """Target, drafter and their memory. `context_pipeline`: context K/V of all rows before sampling, not after, and the
+    next round's drafts before the host reads the verdict. `keep_prompts`: a prompt that comes again is copied back
+    instead of computed."""
 
     target: Target
     drafter: Drafter | None
@@ -78,6 +91,8 @@ class Decoder:
     keep_prompts: bool = False
     landing: Landing = field(init=False)
     prompts: PromptStates = field(init=False)
+    _ahead: Ahead | None = field(init=False, default=None)
+    _ended_ns: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.landing = Landing(self.device)
@@ -90,7 +105,7 @@ class Decoder:
     @torch.inference_mode()
     def prefill(self, generation: Generation, state: RequestState) -> Prefill:
         """Compute the prompt in chunks, inject its context, and draw the first token."""
-        began = time.perf_counter_ns()
+        began, self._ahead = time.perf_counter_ns(), None
         key = (tuple(generation.tokens), generation.drafts, frozenset(self.operators.routes.enabled.items()))
         logits = self.prompts.restore(key, state)
         restored = logits is not None
@@ -122,40 +137,76 @@ class Decoder:
     @torch.inference_mode()
     def round(self, generation: Generation, state: RequestState, rows: int) -> RoundRecord:
         """Verify `rows` rows: the bonus token and `rows - 1` drafts. One row is a q1 step, which drafts nothing."""
-        clock, hits = PhaseClock(self.device), _hits(self.operators)
-        proposal = self.propose(generation, rows - 1) if rows > 1 else None
-        if proposal is not None and generation.gate is not None:
-            proposal = gated(proposal, generation.gate)
-            rows = len(proposal) + 1
-        clock.mark()
+        clock, hits, proposal = self._begun(generation, rows)
+        rows = 1 if proposal is None else len(proposal) + 1
         verified = self.verify(generation, state, proposal)
         clock.mark()
         judged = self.accept(generation, verified.logits, proposal)
         clock.mark()
         context = self._context_of(generation, verified)
-        outcome, bonus = self.commit(generation, state, judged, context, clock.launched)
+
+        def launched(bonus: Tensor) -> None:
+            clock.launched()
+            self._ahead = self._launch_ahead(generation, rows, bonus)
+
+        outcome, bonus = self.commit(generation, state, judged, context, launched)
         said = self.logprobs(generation, verified.logits, proposal, outcome.tokens)
         emitted = generation.emit(outcome.tokens)
         generation.follow(bonus)
+        times, until = clock.record(), self._ahead.hits if self._ahead else _hits(self.operators)
+        self._ended_ns = times["ended_ns"]
         return RoundRecord(
             kind="spec" if rows > 1 else "q1",
             rows=rows,
             drafted=rows - 1,
             accepted=outcome.accepted,
             token_ids=emitted,
-            routes=_routes(hits, _hits(self.operators)),
+            routes=_routes(hits, until),
             logprobs=said[: len(emitted)],
-            **clock.record(),
+            **times,
         )
+
+    def _begun(self, generation: Generation, rows: int) -> tuple[PhaseClock, Hits, Proposal | None]:
+        """The clock of a round, the counters before it, and its drafts, launched now if they are not already."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.generation is generation and len(ahead.proposal) == rows - 1:
+            ahead.clock.follows(self._ended_ns)
+            return ahead.clock, ahead.hits, ahead.proposal
+        clock, hits = PhaseClock(self.device), _hits(self.operators)
+        proposal = self.propose(generation, rows - 1) if rows > 1 else None
+        if proposal is not None and generation.gate is not None:
+            proposal = gated(proposal, generation.gate)
+        clock.mark()
+        return clock, hits, proposal
+
+    def _launch_ahead(self, generation: Generation, rows: int, bonus: Tensor) -> Ahead | None:
+        """The drafts behind `bonus`, which the device knows already, while the host waits for the verdict.
+
+        Not where the host has a say in them or in how many there are, where the drafts of this round are needed once
+        more, or where pieces run as they are. Those of a sequence that has ended are lost. After an outcome that does
+        not hold the bonus is the old one, and so are its drafts, until the commit is repeated.
+        """
+        device_alone = generation.speculation == "dflash" and generation.gate is None and generation.logprobs is None
+        if not (self.context_pipeline and self.graphs.replaying and device_alone and rows > 1):
+            return None
+        if not generation.goes_on(rows):
+            return None
+        hits, clock = _hits(self.operators), PhaseClock(self.device)
+        proposal = self._drafted(generation, rows - 1, bonus)
+        clock.mark()
+        return Ahead(generation, proposal, clock, hits)
 
     def propose(self, generation: Generation, drafts: int) -> Proposal:
         """`drafts` tokens behind the bonus, each with the law it was drawn from."""
-        greedy = generation.sampling.greedy
-        inputs = generation.bonus(self.device), generation.temperature(self.device)
-        proposal = self.graphs.run(("draft", greedy, drafts), partial(self._draft, drafts, greedy), *inputs)
+        proposal = self._drafted(generation, drafts, generation.bonus(self.device))
         if generation.speculation == "lookup":
             return lookup.augment(proposal, generation.tokens)
         return proposal
+
+    def _drafted(self, generation: Generation, drafts: int, bonus: Tensor) -> Proposal:
+        greedy, temperature = generation.sampling.greedy, generation.temperature(self.device)
+        piece = partial(self._draft, drafts, greedy)
+        return self.graphs.run(("draft", greedy, drafts), piece, bonus, temperature)
 
     def verify(self, generation: Generation, state: RequestState, proposal: Proposal | None) -> Verified:
         """The target over the bonus token and the drafts; writes K/V and one state per row."""
@@ -189,14 +240,17 @@ class Decoder:
         state: RequestState,
         judged: Judged,
         context: Tensor | None,
-        launched: Callable[[], None],
+        launched: Callable[[Tensor], None],
     ) -> tuple[Outcome, Tensor]:
-        """Store what follows from the verdict and read it meanwhile; with it the next bonus, on the device."""
+        """Store what follows from the verdict and read it meanwhile; with it the next bonus, on the device.
+
+        `launched` is called with that bonus as soon as it is launched, once more where a commit was repeated.
+        """
         piece, rest = partial(self._commit, state), () if context is None else (context,)
 
         def follow(judged: Judged) -> Tensor:
             bonus = self.graphs.run(("commit", state.line), piece, judged.packed, judged.bonus, *rest)
-            launched()
+            launched(bonus)
             return bonus
 
         start = generation.bonus_position
@@ -301,11 +355,11 @@ def _nothing(like: Tensor) -> Proposal:
     return Proposal(empty[..., 0], empty, empty.double())
 
 
-def _hits(operators: Operators) -> dict[tuple[str, str], int]:
+def _hits(operators: Operators) -> Hits:
     return {(row["operator"], row["schedule"]): row["hits"] for row in operators.routes.counters()}
 
 
-def _routes(before: dict[tuple[str, str], int], after: dict[tuple[str, str], int]) -> tuple[tuple[str, str, int], ...]:
+def _routes(before: Hits, after: Hits) -> tuple[tuple[str, str, int], ...]:
     """What ran between two readings, as (operator, schedule, runs)."""
     runs = ((*key, hits - before.get(key, 0)) for key, hits in after.items())
     return tuple(run for run in runs if run[2])

@@ -173,6 +173,11 @@ class Generation:
             block_size = min(block_size, self._num_drafts + 1)
         return min(block_size, self.max_model_len - 1 - self.bonus_position)
 
+    def goes_on(self, rows: int) -> bool:
+        """Whether a round of `rows` rows is surely followed by one of as many, unless a token ends the sequence."""
+        room = self.max_model_len - 1 - (self.bonus_position + rows)
+        return room >= rows and len(self.tokens) + rows < self.end
+
     def emit(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """Append tokens up to and including the one that ends the sequence; returns those appended."""
         taken = []

@@ -13,7 +13,8 @@ from kernels.operators import operator
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks/mutants.py"
-CPU = ("norm", "projection", "publication", "gated", "attention", "gdn", "gated_norm", "selection", "include")
+SMALL = ("walk", "accept", "commit")
+CPU = ("norm", "projection", "publication", "gated", "attention", "gdn", "gated_norm", "selection", *SMALL, "include")
 CUDA = (*(name for name in CPU if name != "gated"), "rotary", "output_gate", "block_conv", "block_attention")
 
 

@@ -11,6 +11,7 @@ import torch
 
 from kernels import capture
 from runtime.engine.graphs import Captured, Graphs, Piece
+from runtime.engine.round import Decoder
 from runtime.speculation.sampling import SamplingParams
 
 
@@ -62,6 +63,36 @@ def test_pieces_depend_on_their_inputs_alone(make: Any, speculation: str) -> Non
     keys = {key[0][0] for key in engine.decoder.graphs._captured}
     assert keys == {"verify", "sample", "commit"} | ({"draft"} if speculation != "none" else set())
     assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("schedules", ({}, {"walk": "cpu-path", "accept": "cpu-verdict", "commit": "cpu-rows"}))
+def test_drafts_launched_before_the_verdict_is_read_are_those_of_the_round(
+    make: Any, monkeypatch: pytest.MonkeyPatch, schedules: dict[str, str]
+) -> None:
+    """Capacity, a limit, an end of sequence and cut ties in between: tokens and counters of every round stay."""
+    answers, launched = [], []
+    once = Decoder._launch_ahead
+    monkeypatch.setattr(Decoder, "_launch_ahead", lambda *a: launched.append(once(*a)) or launched[-1])
+    for pipeline in (False, True):
+        engine = engine_with(make, Straight, max_model_len=110, context_pipeline=pipeline)
+        engine.routes.enable(schedules)
+        found = []
+        for seed, length in enumerate((30, 9, 95, 64)):
+            sampling = SamplingParams(temperature=0.5 + seed / 4, seed=seed, top_k=5)
+            asked = {
+                "sampling": sampling,
+                "max_tokens": min(40, 110 - length),
+                "eos_ids": [seed + 3] if seed % 2 else (),
+            }
+            answer = make.answer(engine, make.prompt_of(length, seed), **asked)
+            found.append((answer.tokens, [(r.rows, r.accepted, r.routes) for r in answer.rounds]))
+            ends = [r.ended_ns for r in answer.rounds]
+            assert all(
+                r.total_ns <= end - before for r, end, before in zip(answer.rounds[1:], ends[1:], ends, strict=False)
+            )
+        answers.append(found)
+        assert any(launched) == pipeline and None in launched
+    assert answers[0] == answers[1]
 
 
 def test_no_more_graphs_are_kept_than_their_number_allows(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from kernels.checking.cases.trial import Case, Draw, Outputs, Trial
 from kernels.checking.compare import inside_poison
 from kernels.registry import Schedule
 
-STATES = ("live", "certain", "foreign", "ties", "broken", "endless", "changed", "restored")
+STATES = ("live", "certain", "foreign", "spent", "ties", "broken", "endless", "changed", "restored")
 
 
 class AcceptTrial(Trial):
@@ -45,11 +45,12 @@ class AcceptTrial(Trial):
         chain.ids.copy_(self.known)
         chain.q.copy_(self.q)
         self.bonus.copy_(torch.tensor([3, 40 if state == "changed" else 9, -(1 << 61) if state == "changed" else 27]))
-        if state == "certain":  # and what follows from drafts that were no draws
-            chain.tokens.copy_(best.ids[:-1, 0])
+        if state in ("certain", "spent"):  # and what follows from drafts that were no draws
             chain.ids.fill_(-1)
             chain.q.zero_()
-            chain.ids[:, 0], chain.q[:, 0] = best.ids[:-1, 0], 1e-9
+            chain.ids[:, 0], chain.q[:, 0] = best.ids[:-1, 0], 1.0 if state == "spent" else 1e-9
+            # Spent: nothing of the target's best token remains, and under some rules nothing at all.
+            chain.tokens.copy_(best.ids[:-1, 0] + 5000 * (state == "spent"))
         if state == "foreign":
             chain.ids.add_(5000)
             chain.tokens.add_(5000)

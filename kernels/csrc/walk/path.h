@@ -43,11 +43,11 @@ ANYWHERE void walk(const Path& p, PathScratch& s) {
       const double* wait = s.wait + place / width * width;
       for (int c = 0; c < width; c++) sum += law[c];
       int chosen = 0;
-      double best = 0;
+      double best = 0;  // a race is not below, so where all are 0 the first of them
       for (int c = 0; c < width; c++) {
         law[c] /= sum;
         const double race = law[c] / wait[c];
-        if (c == 0 || team::above(race, best)) best = race, chosen = c;
+        if (team::above(race, best)) best = race, chosen = c;
       }
       s.choice[place] = chosen;
     });
