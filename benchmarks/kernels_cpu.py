@@ -34,10 +34,11 @@ OPTIONS = parse() if __name__ == "__main__" else None  # before torch is loaded:
 import torch
 
 from kernels import bench
+from kernels.accept.laws import Distribution, distribution, shortlisted
 from kernels.checking.cases import attention, gated, gdn, projection, selection
 from kernels.checking.cases.trial import Case
 from kernels.operators import operator
-from runtime.speculation.sampling import Distribution, SamplingParams, distribution, shortlisted
+from runtime.speculation.sampling import SamplingParams
 
 ROWS = 8
 

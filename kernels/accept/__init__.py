@@ -1,8 +1,7 @@
 """Rejection sampling of one drafted chain: from the best logits of every row to the accepted drafts and a token.
 
-`run(best, chain, bonus [3] int64, rule, separately) -> packed [4 + n] int64`: whether the logits were broken, whether a
-tie at the top-k was cut, how many drafts were accepted, the token behind them, the drafts. `separately` is how a caller
-judges by torch's operations, which is what the default does.
+`run(best, chain, bonus [3] int64, rule) -> packed [4 + n] int64`: whether the logits were broken, whether a
+tie at the top-k was cut, how many drafts were accepted, the token behind them, the drafts.
 """
 
 from __future__ import annotations

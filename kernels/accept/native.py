@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import c_double, c_int, c_int64, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernels.accept.problem import Best, Chain, Problem, Rule
 from kernels.everywhere import everywhere, launch
@@ -33,9 +33,7 @@ def guard(problem: Problem) -> Refusal | None:
     )
 
 
-def run(
-    spec: BuildSpec, best: Best, chain: Chain, bonus: torch.Tensor, rule: Rule, separately: Any = None
-) -> torch.Tensor:
+def run(spec: BuildSpec, best: Best, chain: Chain, bonus: torch.Tensor, rule: Rule) -> torch.Tensor:
     packed = chain.tokens.new_empty(4 + len(chain.tokens))
     pointers = (tensor.data_ptr() for tensor in (*best, *chain, bonus, packed))
     shape = (chain.ids.stride(0), *best.values.shape, chain.ids.shape[-1])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kernels import noise
+from kernels import plain_noise as noise
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def judge(best: Best, chain: Chain, bonus: torch.Tensor, rule: Rule) -> torch.Tensor:
     """`packed` int64 [4 + n]."""
     values, ids, drafts = best.values.double().tolist(), best.ids.tolist(), chain.tokens.tolist()
-    of_draft = [dict(zip(*law, strict=True)) for law in zip(chain.ids.tolist(), chain.q.tolist(), strict=True)]
+    of_draft = [dict(zip(*pair, strict=True)) for pair in zip(chain.ids.tolist(), chain.q.tolist(), strict=True)]
     _, start, seed = bonus.tolist()
     laws = [dict(zip(names, law(row, rule), strict=True)) for names, row in zip(ids, values, strict=True)]
     accepted = 0

@@ -1,8 +1,7 @@
 """The drafter's walk through its candidate lattice: one token a row, each with the law it was drawn from.
 
-`run(scores [n, K, K] FP32, candidates [n, K] int64, draws, separately) -> (tokens [n] int64, q [n, K] FP64)`: `scores`
-of candidate c after candidate j of the row before (row 0: after the anchor, any j). `separately` is how a caller walks
-by torch's operations, which is what the default does.
+`run(scores [n, K, K] FP32, candidates [n, K] int64, draws) -> (tokens [n] int64, q [n, K] FP64)`: `scores` of
+candidate c after candidate j of the row before (row 0: after the anchor, any j).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import c_int, c_int64, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernels.everywhere import everywhere, launch
 from kernels.registry import Bound, Refusal, first_refusal, refuse_unless
@@ -34,7 +34,7 @@ def guard(problem: Problem) -> Refusal | None:
 
 
 def run(
-    spec: BuildSpec, scores: torch.Tensor, candidates: torch.Tensor, draws: Draws, separately: Any = None
+    spec: BuildSpec, scores: torch.Tensor, candidates: torch.Tensor, draws: Draws
 ) -> tuple[torch.Tensor, torch.Tensor]:
     rows, width = candidates.shape
     tokens, law = candidates.new_empty(rows), draws.temperature.new_empty(rows, width)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kernels import noise
+from kernels import plain_noise as noise
 
 if TYPE_CHECKING:
     import torch

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels.accept.laws import distribution
 from kernels.checking.compare import same_bytes
 from kernels.errors import KernelError
 from runtime.audits.shadow import Shadow
@@ -27,7 +28,7 @@ from runtime.engine.engine import Engine, EngineOptions
 from runtime.engine.sequence import GenerateRequest
 from runtime.errors import RequestError, RuntimeFault
 from runtime.models.steps import PrefillStep, VerifyStep
-from runtime.speculation.sampling import SamplingParams, distribution
+from runtime.speculation.sampling import SamplingParams
 
 Line = dict[str, Any]
 

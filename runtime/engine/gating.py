@@ -5,8 +5,8 @@ The host waits for the drafts here; a request without a grammar never comes here
 
 from torch import Tensor
 
+from kernels.accept.rejection import Proposal
 from runtime.engine.sequence import TokenGate
-from runtime.speculation.acceptance import Proposal
 
 
 def gated(proposal: Proposal, gate: TokenGate) -> Proposal:

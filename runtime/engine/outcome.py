@@ -1,7 +1,8 @@
 """What the host learns of a round: one small tensor, copied while the device goes on with what follows from it.
 
-int64 [4 + n]: whether the logits were broken, whether a tie was cut (the verdict does not hold then), how many of the
-n drafts were accepted, the token behind them, the drafts. Knows no models and no memory.
+It is what `kernels.accept` makes, int64 [4 + n]: whether the logits were broken, whether a tie was cut (the verdict
+does not hold then), how many of the n drafts were accepted, the token behind them, the drafts. Knows no models and no
+memory.
 """
 
 from typing import NamedTuple
@@ -9,7 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runtime.speculation.acceptance import Verdict
 from runtime.speculation.sampling import bad_logits
 
 MOST_DRAFTS = 31
@@ -21,11 +21,6 @@ class Outcome(NamedTuple):
     accepted: int
     tokens: list[int]
     cut_tie: bool
-
-
-def pack(broken: Tensor, cut_tie: Tensor, verdict: Verdict, drafts: Tensor) -> Tensor:
-    """Of one request: scalar flags, a verdict over S = 1, drafts [n]."""
-    return torch.cat((torch.stack((broken, cut_tie)).long(), verdict.accepted, verdict.token, drafts))
 
 
 class Landing:

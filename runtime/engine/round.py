@@ -14,6 +14,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from kernels.accept.laws import distribution
+from kernels.accept.rejection import Proposal
 from kernels.selection import Candidates
 from kernels.walk import Draws
 from runtime.engine import between
@@ -31,9 +33,8 @@ from runtime.models.steps import Memory, PrefillStep, VerifyStep
 from runtime.models.target import Target
 from runtime.operators import Operators
 from runtime.speculation import draft, lookup
-from runtime.speculation.acceptance import Proposal
 from runtime.speculation.logprobs import TokenLogprobs, token_logprobs
-from runtime.speculation.sampling import SamplingParams, distribution
+from runtime.speculation.sampling import SamplingParams
 
 Context = list[tuple[Tensor, Tensor]]
 Hits = dict[tuple[str, str], int]

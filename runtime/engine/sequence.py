@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from kernels.noise import signed
 from runtime.errors import CapacityError, RequestError
 from runtime.speculation.logprobs import LogprobsOrder, TokenLogprobs
-from runtime.speculation.noise import signed
 from runtime.speculation.penalties import History, Penalties
 from runtime.speculation.sampling import SamplingParams
 

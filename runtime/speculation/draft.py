@@ -8,10 +8,9 @@ draft is drawn from. All 16 possible predecessors are drawn for at once, so the 
 import torch
 from torch import Tensor
 
-from kernels.walk import Draws
+from kernels.accept.rejection import Proposal
+from kernels.walk import Draws, separate
 from runtime.models.drafter import Drafter
-from runtime.speculation import noise
-from runtime.speculation.acceptance import Proposal
 from runtime.speculation.sampling import SamplingParams
 
 
@@ -29,24 +28,6 @@ def lattice(drafter: Drafter, hidden: Tensor, unary: Tensor, candidates: Tensor,
 
 
 def walk(scores: Tensor, candidates: Tensor, draws: Draws) -> Proposal:
-    """The path through `scores` [n, K, K] for drafts at positions `start + 1`, …; batch of one.
-
-    The draw at a position is keyed by the candidate's id, not by its place in the list.
-    """
-    rows = scores.shape[0]
-    if draws.greedy:
-        choice = scores.argmax(-1)
-        law = torch.zeros_like(scores, dtype=torch.float64).scatter_(-1, choice[..., None], 1.0)
-    else:
-        distance = scores.double() - scores.double().amax(-1, keepdim=True)
-        law = torch.softmax(distance / draws.temperature, -1)  # divided last: a temperature near 0 overflows values
-        position = (draws.start + 1 + torch.arange(rows, device=scores.device))[:, None]
-        choice = (law / noise.exponential(noise.DRAFT, draws.seed, position, candidates)[:, None, :]).argmax(-1)
-    place, places = choice.new_zeros(1), []
-    for row in range(rows):
-        places.append(place)
-        place = choice[row].gather(0, place)
-    before, chosen = torch.cat(places), torch.cat([*places[1:], place])
-    q = law.gather(1, before[:, None, None].expand(-1, 1, law.shape[-1]))[:, 0]
-    tokens = candidates.gather(1, chosen[:, None])[:, 0]
+    """The path through `scores` [n, K, K] for drafts at positions `start + 1`, …; batch of one, by torch."""
+    tokens, q = separate.run(scores, candidates, draws)
     return Proposal(tokens[None], candidates[None], q[None])

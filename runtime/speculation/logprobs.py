@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from runtime.speculation.acceptance import probability_of
-from runtime.speculation.sampling import Distribution
+from kernels.accept.laws import Distribution
+from kernels.accept.rejection import probability_of
 
 LEAST = -9999.0
 """Stands for what JSON cannot say: a probability of 0, as in OpenAI's answers."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from runtime.speculation.acceptance import Proposal
+from kernels.accept.rejection import Proposal
 
 STRONG, WEAK, AGREE = 8, 2, 2
 

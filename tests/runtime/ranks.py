@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels.accept import separate
 from kernels.projection import nvfp4
 from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine import between
 from runtime.engine.engine import Engine, EngineOptions, EngineShape
 from runtime.engine.sequence import GenerateRequest
 from runtime.engine.vocabulary import ShardedVocabulary, Vocabulary
@@ -148,7 +148,7 @@ def selections(group: Group | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, whole in rows_of_logits().items():
         own = whole.chunk(group.size, -1)[group.rank].contiguous() if group else whole
-        found[f"{name}: broken"] = bool(between.broken(vocabulary.largest(own)))
+        found[f"{name}: broken"] = bool(separate.broken(vocabulary.largest(own)))
         found[f"{name}: whole"] = vocabulary.whole(own)
         for k in (1, 3, 9, 10, 20, 39, 40) if name != "nan" else ():
             found[f"{name}: best {k}"] = tuple(vocabulary.best(own, k))

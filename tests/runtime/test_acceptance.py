@@ -8,9 +8,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from runtime.speculation import lookup, noise
-from runtime.speculation.acceptance import Proposal, accept, draw, probability_of, residual
-from runtime.speculation.sampling import Distribution, SamplingParams, distribution
+from kernels import noise
+from kernels.accept.laws import Distribution, distribution
+from kernels.accept.rejection import Proposal, accept, draw, probability_of, residual
+from runtime.speculation import lookup
+from runtime.speculation.sampling import SamplingParams
 
 VOCAB, SEEDS = 5, 120_000
 

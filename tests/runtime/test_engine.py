@@ -10,6 +10,8 @@ import pytest
 import torch
 from scipy import stats
 
+from kernels.accept.laws import distribution
+from kernels.accept.rejection import Proposal
 from runtime.config import DraftConfig, TargetConfig
 from runtime.engine.engine import Engine, EngineOptions, EngineShape
 from runtime.engine.sequence import Finish, GenerateRequest, Prefill, RoundRecord
@@ -17,8 +19,7 @@ from runtime.errors import CapacityError, RequestError
 from runtime.memory.cache import E4M3
 from runtime.models.steps import PrefillStep
 from runtime.speculation import lookup
-from runtime.speculation.acceptance import Proposal
-from runtime.speculation.sampling import SamplingParams, distribution
+from runtime.speculation.sampling import SamplingParams
 
 GREEDY = SamplingParams(temperature=0)
 PROMPTS = [(1, 0), (2, 1), (17, 2), (64, 3), (65, 4)]
@@ -41,6 +42,7 @@ def script(engine: Engine, tokens: list[int], prompt: int) -> None:
         return Proposal(ids[..., 0], ids, torch.ones_like(ids, dtype=torch.float64))
 
     engine.decoder.propose = propose
+    engine.decoder.context_pipeline = False  # what is launched ahead of a verdict is the drafter's own
 
 
 @pytest.mark.parametrize("length,seed", PROMPTS)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from runtime.speculation import noise
+from kernels import noise
 
 MASK = (1 << 64) - 1
 

@@ -9,13 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.accept import separate
+from kernels.accept.laws import Distribution, distribution, shortlisted
 from kernels.routes import Routes
-from runtime.engine import between
 from runtime.engine.vocabulary import Vocabulary
 from runtime.errors import RequestError, SamplingError
 from runtime.operators import Operators
 from runtime.speculation.draft import draws_of, walk
-from runtime.speculation.sampling import Distribution, SamplingParams, distribution, shortlisted
+from runtime.speculation.sampling import SamplingParams
 
 
 def reference(row: np.ndarray, params: SamplingParams) -> dict[int, float]:
@@ -39,7 +40,7 @@ def reference(row: np.ndarray, params: SamplingParams) -> dict[int, float]:
 
 
 def broken(logits: torch.Tensor) -> torch.Tensor:
-    return between.broken(Vocabulary(logits.shape[-1], Operators(Routes())).largest(logits))
+    return separate.broken(Vocabulary(logits.shape[-1], Operators(Routes())).largest(logits))
 
 
 def law_of(result: Distribution, row: int = 0) -> dict[int, float]:

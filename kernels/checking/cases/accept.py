@@ -35,6 +35,8 @@ class AcceptTrial(Trial):
         tokens = self.known.gather(1, self.pick.argmax(-1, keepdim=True))[:, 0]
         self.chain = Chain(inside_poison(tokens), inside_poison(self.known, pad=rows % 3), inside_poison(self.q))
         self.tokens, self.bonus = tokens.clone(), inside_poison(torch.tensor([3, 9, 27], device=device))
+        made = {"live": (3, 9, 27), "changed": (3, 40, -(1 << 61))}
+        self.known_as = {name: torch.tensor(values, device=device) for name, values in made.items()}
         self.problem = problem_of(self.best, self.chain, rule)
 
     def set_state(self, state: str) -> None:
@@ -44,7 +46,7 @@ class AcceptTrial(Trial):
         chain.tokens.copy_(self.tokens)
         chain.ids.copy_(self.known)
         chain.q.copy_(self.q)
-        self.bonus.copy_(torch.tensor([3, 40 if state == "changed" else 9, -(1 << 61) if state == "changed" else 27]))
+        self.bonus.copy_(self.known_as["changed" if state == "changed" else "live"])
         if state in ("certain", "spent"):  # and what follows from drafts that were no draws
             chain.ids.fill_(-1)
             chain.q.zero_()
@@ -62,7 +64,7 @@ class AcceptTrial(Trial):
             best.values[0, 0] = float("inf")
 
     def launch(self, schedule: Schedule) -> Tensor:
-        return schedule.run(self.best, self.chain, self.bonus, self.rule, OP.reference)
+        return schedule.run(self.best, self.chain, self.bonus, self.rule)
 
     def run(self, schedule: Schedule) -> Outputs:
         return {"packed": self.launch(schedule)}

@@ -35,12 +35,15 @@ class CommitTrial(Trial):
         held = tuple((inside_poison(k), inside_poison(v)) for k, v in made)
         context = inside_poison(draw.normal(len(rings), 2, rows, *shape, dtype=kind))
         self.window = Window(context, held, inside_poison(draw.integers(0, 9, 1))) if rings else None
+        self.outcomes = {
+            state: torch.tensor([broken, tie, round(share * self.drafts), 17, position, -5], device=device)
+            for state, (broken, tie, share, position) in STATES.items()
+        }
         self.problem = problem_of(self.packed, self.window)
 
     def set_state(self, state: str) -> None:
-        broken, tie, share, position = STATES[state]
-        self.packed[:3] = torch.tensor([broken, tie, round(share * self.drafts)])
-        self.bonus.copy_(torch.tensor([17, position, -5]))
+        self.packed[:3] = self.outcomes[state][:3]
+        self.bonus.copy_(self.outcomes[state][3:])
         self.undo()
 
     def undo(self) -> None:

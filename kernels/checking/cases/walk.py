@@ -41,7 +41,7 @@ class WalkTrial(Trial):
         self.draws.temperature.fill_(temperature)
 
     def launch(self, schedule: Schedule) -> tuple[Tensor, Tensor]:
-        return schedule.run(self.scores, self.candidates, self.draws, OP.reference)
+        return schedule.run(self.scores, self.candidates, self.draws)
 
     def run(self, schedule: Schedule) -> Outputs:
         tokens, q = self.launch(schedule)

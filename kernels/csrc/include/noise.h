@@ -1,4 +1,4 @@
-// Random numbers by key, as runtime/speculation/noise.py makes them: SplitMix64's finaliser once per part of the key.
+// Random numbers by key, as kernels/noise.py makes them: SplitMix64's finaliser once per part of the key.
 #pragma once
 #include "team.h"
 

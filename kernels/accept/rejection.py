@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runtime.speculation import noise
-from runtime.speculation.sampling import Distribution
+from kernels import noise
+from kernels.accept.laws import Distribution
 
 
 @dataclass(frozen=True)
