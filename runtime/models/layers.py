@@ -41,7 +41,7 @@ class Linear:
         return self.operators.run(self.site, op, self.problem(rows), rows, weight)
 
     def share(self, rows: Tensor, weight: projection.Weight) -> Tensor:
-        """The same in FP32: a rank's share of a product, not yet rounded."""
+        """The same in FP32, not rounded: a rank's share of a product, a head's logits."""
         return self.operators.run(self.site, projection.OP, self.problem(rows, wide=True), rows, weight, True)
 
     def problem(self, rows: Tensor, wide: bool = False) -> projection.Problem:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels import attention, gated_norm, gdn, head, output_gate, rotary
+from kernels import attention, gated_norm, gdn, output_gate, rotary
 from runtime.config import FULL, TargetConfig
 from runtime.models.layers import Heads, Linear, Mlp, RmsNorm, Rotary, Weight, fused, scale_of
 from runtime.models.steps import PrefillStep, SequenceStep, Step, VerifyStep
@@ -167,10 +167,9 @@ class Target:
 
 
 class Head:
-    """Vocabulary logits in FP32 from hidden states [.., H] of any dtype, without rounding them to that dtype.
+    """Vocabulary logits in FP32 from hidden states [.., H] of any dtype, without rounding them to that dtype."""
 
-    FP32 states go through the `projection` operator, 16-bit ones through `head`.
-    """
+    CPU_COLUMNS = 8192
 
     def __init__(self, weight: Weight, operators: Operators, site: str) -> None:
         self.weight, self.linear = weight, Linear(weight, operators, site)
@@ -178,6 +177,12 @@ class Head:
     def __call__(self, hidden: Tensor) -> Tensor:
         if hidden.dtype == torch.float32:
             return self.linear(hidden)
-        rows, linear = hidden.flatten(0, -2), self.linear
-        logits = linear.operators.run(linear.site, head.OP, linear.problem(rows), rows, linear.weight)
-        return logits.view(*hidden.shape[:-1], -1)
+        return self._wide(hidden.flatten(0, -2)).view(*hidden.shape[:-1], -1)
+
+    def _wide(self, rows: Tensor) -> Tensor:
+        if not isinstance(self.weight, Tensor):
+            return self.linear.share(rows, self.linear.weight)
+        if rows.is_cuda:
+            return torch.mm(rows, self.weight.T, out_dtype=torch.float32)
+        blocks = self.weight.split(self.CPU_COLUMNS)
+        return torch.cat([F.linear(rows.float(), block.float()) for block in blocks], -1)

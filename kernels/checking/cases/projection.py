@@ -38,13 +38,15 @@ def weight_of(draw: Draw, n: int, k: int, form: str) -> Weight:
 class ProjectionTrial(Trial):
     states = ("live", "zeros", "changed", "restored")
 
+    wide = False
+
     def __init__(self, m: int, n: int, k: int, dtype: str, form: str, pad: int, device: str) -> None:
         draw = Draw(m * 1_000_003 + n * 1_009 + k, device)
         self.weight = weight_of(draw, n, k, form)
         values = draw.normal(m, k, dtype=getattr(torch, dtype))
         self.values = {"live": values, "restored": values, "zeros": values * 0, "changed": values.flip(0) * 3}
         self.x = inside_poison(values, pad)
-        self.problem = problem_of(self.x, self.weight)
+        self.problem = problem_of(self.x, self.weight, self.wide)
 
     def set_state(self, state: str) -> None:
         self.x.copy_(self.values[state])
@@ -59,13 +61,26 @@ class ProjectionTrial(Trial):
         return {"y": OP.reference(self.x, self.weight)}
 
 
+class WideTrial(ProjectionTrial):
+    """FP32 outputs: a 4-bit head's logits, a rank's partial sums."""
+
+    wide = True
+
+    def launch(self, schedule: Schedule) -> Tensor:
+        if schedule.refusal(self.problem):  # a parent that rounds: its error bounds theirs
+            return schedule.run(self.x, self.weight).float()
+        return schedule.run(self.x, self.weight, True)
+
+
 def case(
-    m: int, n: int, k: int, dtype: str = "float32", form: str = "float32", pad: int = 0, device: str = "cpu"
-) -> Case:
-    name = f"m{m}-n{n}-k{k}-{dtype}-{form}" + (f"-pad{pad}" if pad else "")
-    return Case(name, partial(ProjectionTrial, m, n, k, dtype, form, pad), device)
+    m: int, n: int, k: int, dtype: str = "float32", form: str = "float32", pad: int = 0, device: str = "cpu",
+    made: type[ProjectionTrial] = ProjectionTrial,
+) -> Case:  # fmt: skip
+    name = f"m{m}-n{n}-k{k}-{dtype}-{form}" + (f"-pad{pad}" if pad else "") + ("-wide" if made.wide else "")
+    return Case(name, partial(made, m, n, k, dtype, form, pad), device)
 
 
+HEAD = (62080, 5120)  # a quarter of the 27B target's: the FP64 reference of all of it takes 15 GB
 CPU = (
     *(case(m, n, k) for m in range(1, 9) for n, k in ((1, 1), (33, 17), (257, 64), (100, 250))),
     case(16, 512, 256),
@@ -76,15 +91,30 @@ CPU = (
         (1, "float32", "bfloat16"), (8, "float16", "float16"), (5, "bfloat16", "bfloat16"), (7, "float32", "nvfp4"),
         (8, "float16", "nvfp4"), (1, "bfloat16", "nvfp4"),
     )),
+    *(case(m, 101, 1072, dtype, form, 8, "cpu", WideTrial) for m, dtype, form in (
+        (8, "float16", "nvfp4"), (3, "bfloat16", "bfloat16"), (1, "float16", "float16"),
+    )),
 )  # fmt: skip
 CUDA = (
     *(case(m, 544, 1024, "float16", "nvfp4", pad=8, device="cuda") for m in range(1, 9)),
     *(case(8, n, k, "float16", "nvfp4", device="cuda") for shapes in TARGET.values() for n, k in shapes),
     case(8, 4120, 5120, "bfloat16", "nvfp4", device="cuda"),
+    *(case(m, 544, 1024, "float16", "nvfp4", 8, "cuda", WideTrial) for m in (1, 7, 8)),
+    case(8, *HEAD, "float16", "nvfp4", 0, "cuda", WideTrial),
 )
 CASES = CPU + CUDA
-SANITIZED = (CUDA[0], CUDA[4], CUDA[7], *(case(8, n, k, "float16", "nvfp4", device="cuda") for n, k in TARGET[4]))
-HAMMERED = (CUDA[7], *(case(8, n, k, "float16", "nvfp4", device="cuda") for n, k in (*TARGET[1], (5120, 1536))))
+SANITIZED = (
+    CUDA[0],
+    CUDA[4],
+    CUDA[7],
+    CUDA[-2],
+    *(case(8, n, k, "float16", "nvfp4", device="cuda") for n, k in TARGET[4]),
+)
+HAMMERED = (
+    CUDA[7],
+    *CUDA[-2:],
+    *(case(8, n, k, "float16", "nvfp4", device="cuda") for n, k in (*TARGET[1], (5120, 1536))),
+)
 
 # What one pass over a model's layers costs: (problem, distinct layers) by device.
 WORKING_SETS = {
