@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks/mutants.py"
 SMALL = ("walk", "accept", "commit")
 CPU = ("norm", "projection", "publication", "gated", "attention", "gdn", "gated_norm", "selection", *SMALL, "include")
-CUDA = (*(name for name in CPU if name != "gated"), "rotary", "output_gate", "block_conv", "block_attention")
+PREFILL = ("prefill_projection", "prefill_gated")
+BETWEEN = ("rotary", "output_gate", "block_conv", "block_attention")
+CUDA = (*(name for name in CPU if name != "gated"), *BETWEEN, *PREFILL)
 
 
 def load(name: str) -> ModuleType:
