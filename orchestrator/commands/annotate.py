@@ -21,7 +21,9 @@ _TAG = re.compile(r"[\w.:/=+@-]{1,64}")
 def add_tag_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("tag", help="tags of a campaign, to find it by: history --tag, serve")
     campaign_argument(parser)
-    parser.add_argument("tags", metavar="TAG", nargs="*", type=_tag, help="to add; without any, those it has")
+    parser.add_argument(
+        "tags", metavar="TAG", nargs="*", default=[], type=_tag, help="to add; without any, those it has"
+    )
     parser.add_argument("--remove", action="store_true", help="take these away instead")
     _by(parser)
     store_option(parser)

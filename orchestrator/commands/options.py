@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from campaigns.errors import UsageError
 from campaigns.nearest import nearest
@@ -22,7 +22,24 @@ _Number = TypeVar("_Number", int, float)
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that raises our usage error instead of exiting with a code of its own."""
+    """argparse that raises our usage error instead of exiting with a code of its own, and loses no word.
+
+    Words behind an option are the command's as much as those before it: `tag ID --by ann TAG`. argparse gives a list of
+    words what stands before the first option and calls the rest unknown (mended in Python 3.12.7), unless it is told to
+    look for options first.
+    """
+
+    _options_first = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        lists = any(action.nargs in ("*", "+", "?") and not action.option_strings for action in self._actions)
+        if self._options_first or not lists:
+            return super().parse_known_args(args, namespace)
+        self._options_first = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._options_first = False
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{_clearer(message)}; see {self.prog} --help")

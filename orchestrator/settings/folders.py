@@ -18,6 +18,7 @@ from orchestrator.places import CONF
 from orchestrator.settings.conf_files import load, shown
 
 _KEY = "hydra.searchpath"
+_WHERE = f"--config-dir or {_KEY}:"
 _FORM = f"write {_KEY}=[FOLDER,FOLDER], or --config-dir FOLDER"
 
 
@@ -62,9 +63,9 @@ def check_folders(own: Sequence[Path]) -> None:
     taken = {path.relative_to(CONF): path for path in CONF.rglob("*.yaml")}
     for folder in own:
         if not folder.is_dir():
-            raise UsageError(f"--config-dir {folder}: no such folder; campaign init {folder} writes a first one")
+            raise UsageError(f"{_WHERE} {folder}: no such folder; campaign init {folder} writes a first one")
         if not any((folder / name).is_dir() for name in names()):
-            raise UsageError(f"--config-dir {folder}: none of {', '.join(names())} is a folder in it")
+            raise UsageError(f"{_WHERE} {folder}: none of {', '.join(names())} is a folder in it")
         for path in sorted(folder.rglob("*.yaml")):
             other = taken.setdefault(path.relative_to(folder), path)
             if other != path:

@@ -24,6 +24,7 @@ from orchestrator.settings.keys import keys_of, kind_of, meant, paths, wanted
 from orchestrator.settings.texts import quoted
 
 Known = Mapping[str, tuple[str, ...]]  # group to the names of its files
+_TAKEN = re.compile(r"Could not append to config. An item is already at '(.+?)'")
 _UNKNOWN_KEY = re.compile(r"Key '(.+)' not in '(\w+)'")
 
 
@@ -143,6 +144,8 @@ def sentence(error: BaseException, words: Sequence[str]) -> str:
     told = max(above, key=lambda word: len(word.lstrip("+").partition("=")[0]), default="")
     if unknown := _UNKNOWN_KEY.fullmatch(said):
         return f"{told or key}: {unknown[2]} has no key {unknown[1]}; {nearest(unknown[1], keys_of(unknown[2]))}"
+    if there := _TAKEN.match(said):
+        return f"{there[1]} is there already: leave the plus out, {there[1]}=…"
     if said.endswith("is not in struct"):
         return f"{told or key} is not there yet: add it with a plus, +{told or key}"
     if isinstance(cause, MissingMandatoryValue):

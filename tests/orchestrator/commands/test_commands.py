@@ -30,6 +30,25 @@ def commands(under: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 ALL = {each.prog: each for each in commands(parser())}
 
 
+@pytest.mark.parametrize(
+    ("line", "name", "words"),
+    [
+        ("tag a --by ann b c", "tags", ["b", "c"]),
+        ("tag a --remove b --by ann c", "tags", ["b", "c"]),
+        ("tag --by ann a", "tags", []),
+        ("note a --by ann -- -5", "text", "-5"),
+        ("archive a --reason no b", "ids", ["a", "b"]),
+        ("compare a --format csv b", "ids", ["a", "b"]),
+        ("baseline set one a --note n b", "ids", ["a", "b"]),
+        ("plan x=1 --config-dir d y=2", "overrides", ["x=1", "y=2"]),
+        ("query --max-s 1 SELECT", "sql", "SELECT"),
+        ("status --store s last", "id", "last"),
+    ],
+)
+def test_words_behind_an_option_are_the_command_s_too(line: str, name: str, words: object) -> None:
+    assert getattr(parser().parse_args(line.split()), name) == words
+
+
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_help_says_what_the_command_does_and_what_each_word_means(name: str) -> None:
     assert ALL[name].description

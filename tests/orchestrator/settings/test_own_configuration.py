@@ -55,6 +55,8 @@ def test_every_group_may_have_a_file_of_ones_own(
     [
         (["run", "--config-dir", "nowhere"], "nowhere: no such folder; campaign init"),
         (["plan", "--config-dir", "."], "none of server, lease"),
+        (["plan", "hydra.searchpath=[nowhere]"], "campaign: --config-dir or hydra.searchpath: "),
+        (["plan", "+campaign.pairs=2"], "campaign.pairs is there already: leave the plus out, campaign.pairs=…"),
         (["run", "hydra.searchpath=nowhere"], "must be a list of folders; write hydra.searchpath=[FOLDER"),
         (["run", "hydra.searchpath=[s3://a]"], "nothing is read from s3://"),
         (["run", "hydra.searchpath=[pkg://no.such.package]"], "there is no package no.such.package to import"),
