@@ -51,7 +51,7 @@ PRINTING = (
 OTHERS = {
     *("resume", "stop", "serve", "plan", "score", "doctor"),  # a server, a second of the machine
     *("archive", "floor", "baseline drop", "import", "corpus freeze"),  # another store, an A/A campaign, files
-    *("race", "probe neighbours"),  # many campaigns
+    *("race", "bisect", "probe neighbours"),  # many campaigns
     *("lease clear", "corpus", "baseline", "lease", "probe", "run"),
 }
 CODE = """
