@@ -93,4 +93,9 @@ def details(reader: Reader, campaign_id: str) -> list[str]:
         for look in reader.looks(campaign_id)
     ]
     timeline = sorted([*failures, *events, *notes, *looks], key=lambda entry: datetime.fromisoformat(entry[0]))
-    return lines + [f"  {utc} {what}" for utc, what in timeline]
+    return lines + [f"  {utc} {_indented(what)}" for utc, what in timeline]
+
+
+def _indented(text: str) -> str:
+    """The end of a server's log has lines of its own."""
+    return "\n      ".join(text.splitlines())

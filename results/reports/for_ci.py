@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from campaigns.judging.verdicts import Verdict
+from campaigns.records import CampaignStatus
 from results.reading.groups import Group
 from results.reading.summary import Summary
 from results.reports import cells
@@ -52,19 +53,31 @@ def _plain(text: str) -> str:
 
 
 def junit(summary: Summary) -> str:
-    """XML: a test case per fixture; slower or inexact fails, undecided is skipped, no admissible pair is an error."""
-    suite = ElementTree.Element("testsuite", name=_xml(headline(summary).title), tests=str(len(summary.groups)))
-    counts = {"failures": 0, "errors": 0, "skipped": 0}
-    for group in summary.groups:
-        case = ElementTree.SubElement(suite, "testcase", classname=_xml(summary.campaign.name), name=_xml(group.id))
-        kind, why = _outcome(group)
+    """XML: a test case per fixture; slower or inexact fails, undecided is skipped, no admissible pair is an error.
+
+    A campaign that is not complete has one case more, an error: what it says so far is no result.
+    """
+    suite = ElementTree.Element("testsuite", name=_xml(headline(summary).title))
+    counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+    for name, kind, why, told in _cases(summary):
+        case = ElementTree.SubElement(suite, "testcase", classname=_xml(summary.campaign.name), name=_xml(name))
+        counts["tests"] += 1
         if kind:
             ElementTree.SubElement(case, kind, message=_xml(why))
             counts[{"failure": "failures", "error": "errors"}.get(kind, kind)] += 1
-        ElementTree.SubElement(case, "system-out").text = _xml(group.judgement.because)
+        ElementTree.SubElement(case, "system-out").text = _xml(told)
     for name, count in counts.items():
         suite.set(name, str(count))
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _cases(summary: Summary) -> Iterator[tuple[str, str, str, str]]:
+    """Name, what it counts as (empty: passed), why, and what is told of it."""
+    if summary.status is not CampaignStatus.COMPLETE:
+        said = f"the campaign is {summary.status.value}: {summary.status_reason}".rstrip(": ")
+        yield "campaign complete", "error", said, f"{summary.n_pairs} of {summary.n_planned} pairs"
+    for group in summary.groups:
+        yield group.id, *_outcome(group), group.judgement.because
 
 
 def _outcome(group: Group) -> tuple[str, str]:

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 import pytest
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
-from campaigns.records import Reason
+from campaigns.records import CampaignStatus, Reason
 from results.reading.summary import summarise
-from results.reports.for_ci import MAX_LINES, github
+from results.reports.for_ci import MAX_LINES, github, junit
 from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
@@ -61,6 +61,21 @@ def test_a_comment_of_many_fixtures_fits_too(ram):
     assert len(text.splitlines()) <= MAX_LINES and "| 5 more |" in text
     loud = replace(summary, flags={f"flag {i}": 1 for i in range(9)})
     assert len(github(loud).splitlines()) <= MAX_LINES
+
+
+def test_a_campaign_that_ended_early_passes_nowhere(tmp_path):
+    path = made(tmp_path / "s", replace(PLAN, fixtures=PLAN.fixtures[:1]))
+    with Reader.open(path) as reader:
+        whole = summarise(reader, reader.resolve("last"))
+    held = replace(whole, status=CampaignStatus.HELD, status_reason="lunch")
+    suite = ElementTree.fromstring(junit(held))
+    assert [(case.get("name"), [child.tag for child in case]) for case in suite] == [
+        ("campaign complete", ["error", "system-out"]),
+        ("quick", ["system-out"]),
+    ]
+    assert suite[0][0].get("message") == "the campaign is held: lunch"
+    assert (suite.get("tests"), suite.get("errors")) == ("2", "1")
+    assert ElementTree.fromstring(junit(whole)).get("errors") == "0"
 
 
 @pytest.mark.parametrize(("name", "kind"), [("quick", ""), ("slow", "failure"), ("odd", "failure"), ("bad", "error")])

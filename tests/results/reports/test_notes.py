@@ -12,7 +12,7 @@ from orchestrator.cli import main
 from results.reading.health import told_once
 from results.reading.load import HostLoad
 from results.store.writer import Store
-from results.transfer.synthetic import Driver
+from results.transfer.synthetic import CREATED, Driver
 from tests.results.reports.test_report import PLAN, report, script
 
 DIED = "the server died during a request: exit code -9"
@@ -67,6 +67,17 @@ def test_status_is_in_the_order_of_time(stopped, capsys):
     assert main(["status", "last", "--store", str(stopped)]) == 0
     times = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  20")]
     assert len(times) == 3 and times == sorted(times)
+
+
+def test_a_log_s_lines_stand_below_what_they_belong_to(ram, capsys):
+    with Store.open(ram / "log.sqlite") as store:
+        name = Driver(store, PLAN, script).run()
+        store.failure(
+            Failure(name, CREATED, Reason.SERVER_DIED, "it died; its log ends:\nloading\nout of memory", 0, 1)
+        )
+    assert main(["status", "last", "--store", str(ram / "log.sqlite")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "      loading" in lines and "      out of memory" in lines
 
 
 def test_a_page_says_what_exactness_was_required(page):
