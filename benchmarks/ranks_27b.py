@@ -57,7 +57,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from runtime.config import TargetConfig
+from runtime.config import DraftConfig, TargetConfig
 from runtime.engine.engine import Engine, EngineOptions
 from runtime.engine.sequence import GenerateRequest, Generation, Prefill, RoundRecord
 from runtime.memory.state import RequestState
@@ -97,8 +97,9 @@ def load(options: argparse.Namespace, rank: int, size: int) -> Engine:
 class Memories:
     """Stands in for a prefill: the same values each time, of which every rank has its heads and channels."""
 
-    def __init__(self, engine: Engine, whole: TargetConfig, rank: int, size: int) -> None:
-        self.decoder, self.whole, self.rank, self.size = engine.decoder, whole, rank, size
+    def __init__(self, engine: Engine, shape: dict[str, Any], rank: int, size: int) -> None:
+        self.whole, self.draft = TargetConfig.from_hf(shape["target"]), DraftConfig.from_hf(shape["drafter"])
+        self.decoder, self.rank, self.size = engine.decoder, rank, size
         engine.decoder.prefill = self.prefill  # type: ignore[method-assign]
 
     def drawn(self, *shape: int, scale: float) -> Tensor:
@@ -125,7 +126,9 @@ class Memories:
             line.copy_(torch.cat([self.mine(kind, 0) for kind in kinds]).to(line.dtype))
         self.decoder.draft_cache.reset()
         for rows in (*self.decoder.draft_cache.k, *self.decoder.draft_cache.v):
-            rows.copy_(self.drawn(*rows.shape, scale=1.0).to(rows.dtype))
+            heads = self.draft.num_key_value_heads
+            drawn = self.drawn(rows.shape[0], heads, rows.shape[2], scale=1.0)
+            rows.copy_((drawn if rows.shape[1] == heads else self.mine(drawn, 1)).to(rows.dtype))
         self.decoder.draft_cache._end(length)
         state.select(1)
         ended = time.perf_counter_ns()
@@ -167,9 +170,8 @@ def allocated(device: torch.device) -> float:
 def measured(options: argparse.Namespace, rank: int, size: int, alone: dict[Any, list[int]]) -> tuple[dict, bool]:
     """Tokens by (arm, length), and whether ranks agreed and `peers` said what `gathered` says."""
     began = time.perf_counter()
-    whole = TargetConfig.from_hf(json.loads(options.shape.read_text())["target"])
     engine = load(options, rank, size)
-    Memories(engine, whole, rank, size)
+    Memories(engine, json.loads(options.shape.read_text()), rank, size)
     say = partial(print, flush=True) if rank == 0 else lambda text: None
     say(json.dumps({"ranks": size, "built_s": round(time.perf_counter() - began, 1), "GiB": allocated(engine.device)}))
     ways = ("gathered", options.peers) if size > 1 else ("",)

@@ -55,7 +55,7 @@ from runtime.audits.audit import forced
 from runtime.config import DraftConfig, TargetConfig, read_json
 from runtime.engine.engine import Engine, EngineOptions, EngineShape
 from runtime.engine.sequence import GenerateRequest, RoundRecord
-from runtime.models.parallel import ShardedWeights, shard_config
+from runtime.models.parallel import ShardedWeights, shard_config, shard_draft
 from runtime.models.weights import draft_shapes, random_weights, target_shapes
 from runtime.speculation.sampling import SamplingParams
 
@@ -105,12 +105,15 @@ def build(case: Case, shape_file: Path, device: str, rank: int, size: int, rende
         return Engine.load(NANO, options)
     raw = read_json(shape_file)
     config, draft = TargetConfig.from_hf(raw["target"]), DraftConfig.from_hf(raw["drafter"])
-    shape = EngineShape.of(shard_config(config, size), draft, options)
+    shape = EngineShape.of(shard_config(config, size), shard_draft(draft, size), options)
     shape.check_memory()
     weights: Any = random_weights(target_shapes(config), 1, shape.device, shape.dtype)
     if size > 1:
         weights = ShardedWeights(weights, config, rank, size)
-    return Engine.assemble(shape, weights, random_weights(draft_shapes(draft), 2, shape.device, shape.dtype), ())
+    drafter: Any = random_weights(draft_shapes(draft), 2, shape.device, shape.dtype)
+    if shape.draft != draft:
+        drafter = ShardedWeights(drafter, draft, rank, size)
+    return Engine.assemble(shape, weights, drafter, ())
 
 
 def answer(engine: Engine, prompt: list[int], num_tokens: int) -> Answer:

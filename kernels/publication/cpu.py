@@ -83,14 +83,14 @@ def exchange(partial_rows: torch.Tensor, ranks: Ranks, collect: bool = True) -> 
 def run(
     x: torch.Tensor,
     weight: Weight,
-    residual: torch.Tensor,
-    scale: torch.Tensor,
+    residual: torch.Tensor | None,
+    scale: torch.Tensor | None,
     eps: float,
     ranks: Ranks,
     project: Project = by_torch,
     norm: Norm | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    product = exchange(project(x, weight), ranks).to(residual.dtype)
+    product = exchange(project(x, weight), ranks).to(x.dtype)
     return with_norm(product, residual, scale, eps, norm)
 
 

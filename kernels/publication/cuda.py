@@ -95,33 +95,42 @@ def _mapped(handle: bytes, device: torch.device) -> int:
 
 
 def exchange(
-    rows: torch.Tensor, residual: torch.Tensor, scale: torch.Tensor, eps: float, ranks: Ranks, collect: bool = True
+    rows: torch.Tensor,
+    dtype: torch.dtype,
+    residual: torch.Tensor | None,
+    scale: torch.Tensor | None,
+    eps: float,
+    ranks: Ranks,
+    collect: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`s` and `y` of every rank's FP32 partial `rows`; without `collect` the rows are only sent."""
     if ranks.mail is None:
-        ranks.mail = connect(ranks, residual.device)
-    mail, rows, residual = ranks.mail, rows.contiguous(), piecewise(residual)
-    s, y = residual.new_empty(residual.shape), residual.new_empty(residual.shape)
+        ranks.mail = connect(ranks, rows.device)
+    mail, rows = ranks.mail, rows.contiguous()
+    residual = None if residual is None else piecewise(residual)
+    s = rows.new_empty(rows.shape, dtype=dtype)
+    y = s if scale is None else rows.new_empty(rows.shape, dtype=dtype)
+    given = tuple(0 if x is None else x.data_ptr() for x in (residual, scale))
     inboxes = (c_uint64 * ranks.size)(*mail.inboxes)
     outputs = (s.data_ptr(), y.data_ptr(), inboxes, mail.state.data_ptr(), mail.fault.data_ptr())
-    shape = (ranks.rank, ranks.size, *rows.shape, residual.stride(0), type_of(residual))
-    entry = library_of(residual.device).entry("run", ENTRY)
-    pointers = (rows.data_ptr(), residual.data_ptr(), scale.data_ptr(), *outputs)
-    call(entry, *pointers, *shape, eps, int(ranks.limit_s * 1e9), int(collect), stream_of(residual))
+    shape = (ranks.rank, ranks.size, *rows.shape, 0 if residual is None else residual.stride(0), type_of(s))
+    entry = library_of(rows.device).entry("run", ENTRY)
+    pointers = (rows.data_ptr(), *given, *outputs)
+    call(entry, *pointers, *shape, eps, int(ranks.limit_s * 1e9), int(collect), stream_of(rows))
     return s, y
 
 
 def run(
     x: torch.Tensor,
     weight: Weight,
-    residual: torch.Tensor,
-    scale: torch.Tensor,
+    residual: torch.Tensor | None,
+    scale: torch.Tensor | None,
     eps: float,
     ranks: Ranks,
     project: Project = by_torch,
     norm: Norm | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return exchange(project(x, weight), residual, scale, eps, ranks)
+    return exchange(project(x, weight), x.dtype, residual, scale, eps, ranks)
 
 
 BUILD = build("publication", "peers")

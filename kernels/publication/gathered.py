@@ -42,22 +42,26 @@ def summed(parts: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
     return total.to(dtype)
 
 
-def with_norm(product: torch.Tensor, residual: torch.Tensor, scale: torch.Tensor, eps: float, norm: Norm | None):
-    """The sum and its norm by `norm`, or by torch."""
+def with_norm(
+    product: torch.Tensor, residual: torch.Tensor | None, scale: torch.Tensor | None, eps: float, norm: Norm | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sum and its norm by `norm`, or by torch; the product itself without a residual."""
+    if residual is None or scale is None:
+        return product, product
     return separate.run(residual, product, scale, eps) if norm is None else norm(residual, product)
 
 
 def run(
     x: torch.Tensor,
     weight: Weight,
-    residual: torch.Tensor,
-    scale: torch.Tensor,
+    residual: torch.Tensor | None,
+    scale: torch.Tensor | None,
     eps: float,
     ranks: Ranks,
     project: Project = by_torch,
     norm: Norm | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    product = summed(ranks.gather(project(x, weight)), residual.dtype)
+    product = summed(ranks.gather(project(x, weight)), x.dtype)
     return with_norm(product, residual, scale, eps, norm)
 
 

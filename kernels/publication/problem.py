@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """`rows` of `k` values of this rank's share against `width` columns, one of `ranks`; `row_stride` of the residual.
+    """`rows` of `k` values of a rank's share against `width` columns, one of `ranks`; `row_stride` of the residual.
 
-    `apart` says why the ranks cannot write into each other's memory; empty where they can.
+    `bare`: no residual and no norm. `apart` says why the ranks cannot write into each other's memory; empty where they
+    can.
     """
 
     rows: int
@@ -30,21 +31,24 @@ class Problem:
     apart: str = ""
     device: str = "cpu"
     arch: str = ""
+    bare: bool = False
 
 
-def problem_of(x: torch.Tensor, weight: Weight, residual: torch.Tensor, ranks: Ranks) -> Problem:
+def problem_of(x: torch.Tensor, weight: Weight, residual: torch.Tensor | None, ranks: Ranks) -> Problem:
     """The problem of these operands; reads shapes and strides, never values."""
-    assert x.shape == (residual.shape[0], weight.k), f"x {tuple(x.shape)}, weight {weight.n} x {weight.k}"
-    assert residual.shape[1] == weight.n, f"residual {tuple(residual.shape)}, weight {weight.n} x {weight.k}"
-    device = residual.device.type
+    shape = (x.shape[0], weight.n)
+    assert x.shape[1] == weight.k, f"x is {tuple(x.shape)}, the weight {weight.n} x {weight.k}"
+    assert residual is None or residual.shape == shape, f"residual {tuple(residual.shape)} beside a product {shape}"
+    device = x.device.type
     return Problem(
-        rows=residual.shape[0],
+        rows=x.shape[0],
         width=weight.n,
         k=weight.k,
         ranks=ranks.size,
-        dtype=str(residual.dtype).removeprefix("torch."),
-        row_stride=residual.stride(0),
+        dtype=str(x.dtype).removeprefix("torch."),
+        row_stride=None if residual is None else residual.stride(0),
         apart=ranks.apart,
         device=device,
-        arch=arch_of(device, residual.device.index),
+        arch=arch_of(device, x.device.index),
+        bare=residual is None,
     )

@@ -19,9 +19,14 @@ if TYPE_CHECKING:
 
 
 def publish(
-    shares: Sequence[tuple[torch.Tensor, Weight]], residual: torch.Tensor, scale: torch.Tensor, eps: float
+    shares: Sequence[tuple[torch.Tensor, Weight]],
+    residual: torch.Tensor | None,
+    scale: torch.Tensor | None,
+    eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """FP64 `s` and `y` [M, N] of every rank's (x, weight)."""
     product = sum(projections.project(x, weight) for x, weight in shares)
     assert not isinstance(product, int), "a group has ranks"
+    if residual is None or scale is None:
+        return product, product
     return norms.norm(residual, product.to(residual.dtype), scale, eps)

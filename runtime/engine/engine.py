@@ -26,7 +26,15 @@ from runtime.errors import ModelError, RequestError
 from runtime.memory.cache import CACHE_DTYPES, DraftCache, PagedCache, hybrid_pages
 from runtime.memory.state import StatePool
 from runtime.models.drafter import Drafter
-from runtime.models.parallel import RANK_TIMEOUT_S, Group, ShardedWeights, parallelise, shard_config
+from runtime.models.parallel import (
+    RANK_TIMEOUT_S,
+    Group,
+    ShardedWeights,
+    parallelise,
+    parallelise_draft,
+    shard_config,
+    shard_draft,
+)
 from runtime.models.random_model import Declaration, fingerprint
 from runtime.models.steps import Memory
 from runtime.models.target import Target
@@ -104,7 +112,8 @@ class Engine:
         target_config = shard_config(whole_config, options.world_size)
         draft_dir = model_dir / "drafter"
         draft_config = DraftConfig.from_hf(read_json(draft_dir / "config.json")) if draft_dir.is_dir() else None
-        shape = EngineShape.of(target_config, draft_config, options)
+        mine = None if draft_config is None else shard_draft(draft_config, options.world_size)
+        shape = EngineShape.of(target_config, mine, options)
         device, dtype = shape.device, shape.dtype
         declared = Declaration.of(model_dir)
         if declared is None:
@@ -118,11 +127,13 @@ class Engine:
         four_bits = draft_weights.four_bits if draft_weights is not None else frozenset()
         shape = replace(shape, four_bits=whole.four_bits, draft_four_bits=four_bits)
         shape.check_memory()
-        target_weights = whole
+        target_share, draft_share = whole, draft_weights
         if options.world_size > 1:
-            target_weights = ShardedWeights(whole, whole_config, options.rank, options.world_size)
+            target_share = ShardedWeights(whole, whole_config, options.rank, options.world_size)
+        if draft_config is not None and mine != draft_config:
+            draft_share = ShardedWeights(draft_weights, draft_config, options.rank, options.world_size)
         eos = eos_token_ids(model_dir, target_config)
-        engine = cls.assemble(shape, target_weights, draft_weights, eos)
+        engine = cls.assemble(shape, target_share, draft_share, eos)
         if declared is not None:
             made = [weights for weights in (whole, draft_weights) if weights is not None]
             engine.made_weights = declared.said() | {"sha256": fingerprint(*made)}
@@ -142,6 +153,8 @@ class Engine:
         drafter, draft_cache = None, None
         if shape.draft:
             drafter = Drafter(shape.draft, draft_weights, target.embedding, target.head, operators)
+            if group is not None and isinstance(draft_weights, ShardedWeights):
+                parallelise_draft(drafter, group, operators)
             draft_cache = DraftCache(shape.draft, shape.capacity, shape.dtype, shape.device)
         cache = PagedCache(shape.target, shape.capacity, shape.page_size, shape.cache_dtype, shape.device)
         memory = Memory(cache, StatePool(shape.target, shape.device, shape.dtype, ROWS))

@@ -28,7 +28,7 @@ class Defaults:
         """Raises ModelError, which names the field, for a value that no request could send."""
         raw = read_json(model_dir / NAME)
         eos_ids = eos_token_ids(model_dir, TargetConfig.from_hf(read_json(model_dir / "config.json")))
-        if not eos_ids:
+        if not eos_ids and raw.get("eos_token_id") != []:  # an empty list says that none is meant
             raise ModelError(
                 f"neither {NAME} nor config.json has an eos_token_id, so that no answer would end by itself"
             )

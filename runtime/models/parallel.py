@@ -2,9 +2,9 @@
 
 Column-parallel weights are cut by output rows, row-parallel ones by input columns; the shares of a row-parallel
 product are added in rank order in FP32 by the norm behind it (`kernels.publication`), so that every rank holds the same
-bits. The head is cut by vocabulary; `runtime.engine.vocabulary` merges what the ranks find in their parts. Embedding
-and drafter are whole on every rank. Equal bits give equal tokens, so no token has to be sent; `Group.agree` carries
-what only one rank can know.
+bits. The head is cut by vocabulary; `runtime.engine.vocabulary` merges what the ranks find in their parts. The drafter
+is cut likewise where its heads divide; embedding, convolutions and codebooks are whole on every rank. Equal bits give
+equal tokens, so no token has to be sent; `Group.agree` carries what only one rank can know.
 
 Knows no requests and no schedules.
 """
@@ -24,9 +24,10 @@ from torch import Tensor
 from kernels import publication
 from kernels.projection.nvfp4 import GROUP
 from kernels.publication import Ranks
-from runtime.config import TargetConfig
+from runtime.config import DraftConfig, TargetConfig
 from runtime.errors import ModelError
 from runtime.models import quant
+from runtime.models.drafter import Drafter
 from runtime.models.layers import Linear, RmsNorm, Weight
 from runtime.models.target import Head, Target
 from runtime.operators import Operators
@@ -42,6 +43,7 @@ _DIVIDED = (
     "linear_num_value_heads",
     "intermediate_size",
 )
+_DRAFT_DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
 _BY_INPUTS = ("self_attn.o_proj.weight", "mlp.down_proj.weight", "linear_attn.out_proj.weight")
 # Queries, keys and values lie one behind the other: each is cut by its own heads.
 _BY_KIND = ("linear_attn.in_proj_qkv.weight", "linear_attn.conv1d.weight")
@@ -111,10 +113,17 @@ def shard_config(config: TargetConfig, size: int) -> TargetConfig:
     return replace(config, **{name: getattr(config, name) // size for name in _DIVIDED})
 
 
+def shard_draft(config: DraftConfig, size: int) -> DraftConfig:
+    """One rank's drafter shape; the whole one, on every rank, where its heads and channels do not divide."""
+    if any(getattr(config, name) % size for name in _DRAFT_DIVIDED):
+        return config
+    return replace(config, **{name: getattr(config, name) // size for name in _DRAFT_DIVIDED})
+
+
 class ShardedWeights(Mapping[str, Weight]):
     """One rank's share of a checkpoint's tensors, cut as they are asked for; 4-bit linears stay in 4 bits."""
 
-    def __init__(self, whole: Mapping[str, Weight], config: TargetConfig, rank: int, size: int) -> None:
+    def __init__(self, whole: Mapping[str, Weight], config: TargetConfig | DraftConfig, rank: int, size: int) -> None:
         self._whole, self._config, self._rank, self._size = whole, config, rank, size
 
     def __getitem__(self, name: str) -> Weight:
@@ -164,6 +173,24 @@ class RowParallel:
         return Share(x, self._linear)
 
 
+class Summed:
+    """A row-parallel projection whose product is added up at once, by the same operator without a norm."""
+
+    def __init__(self, linear: Linear, ranks: Ranks, operators: Operators) -> None:
+        self._linear, self._ranks, self._operators = linear, ranks, operators
+        self._problems: dict[Hashable, publication.Problem] = {}
+
+    def __call__(self, x: Tensor) -> Tensor:
+        linear, rows = self._linear, x.reshape(-1, x.shape[-1])
+        key = (rows.shape, rows.dtype)
+        problem = self._problems.get(key)
+        if problem is None:
+            problem = self._problems[key] = publication.problem_of(rows, linear.weight, None, self._ranks)
+        operands = (rows, linear.weight, None, None, 0.0, self._ranks, linear.share)
+        product, _ = self._operators.run(f"{linear.site}.publication", publication.OP, problem, *operands)
+        return product.view(*x.shape[:-1], -1)
+
+
 class PublishingNorm:
     """An RMSNorm before which the ranks' shares of a product are added up, through the `publication` operator."""
 
@@ -197,3 +224,10 @@ def parallelise(target: Target, group: Group, operators: Operators) -> None:
     if target.config.tie_word_embeddings:
         rows = target.embedding.chunk(group.size)[group.rank].contiguous()
         target.head = Head(rows, operators, "lm_head")
+
+
+def parallelise_draft(drafter: Drafter, group: Group, operators: Operators) -> None:
+    """Turn a drafter made of one rank's shares into that rank's part of the whole."""
+    for layer in drafter.layers:
+        layer.attention.out = Summed(layer.attention.out, group.ranks, operators)
+        layer.mlp.down = Summed(layer.mlp.down, group.ranks, operators)

@@ -24,7 +24,7 @@ from runtime.config import DraftConfig, TargetConfig
 from runtime.engine.engine import Engine, EngineOptions, EngineShape
 from runtime.engine.sequence import GenerateRequest
 from runtime.engine.vocabulary import ShardedVocabulary, Vocabulary
-from runtime.models.parallel import Group, ShardedWeights, shard_config
+from runtime.models.parallel import Group, ShardedWeights, shard_config, shard_draft
 from runtime.models.quant import quantisable
 from runtime.models.weights import draft_shapes, random_weights, target_shapes
 from runtime.operators import Operators
@@ -78,10 +78,13 @@ def engine(rank: int, size: int, rendezvous: str, model: str) -> Engine:
     draft = DraftConfig.from_hf(make.draft_json(vocab_size=VOCAB, num_target_layers=2, dflash_config=dflash))
     options = EngineOptions(max_model_len=256, page_size=16, rank=rank, world_size=size, rendezvous=rendezvous)
     weights = MODELS[model](random_weights(target_shapes(config), 1))
-    shape = EngineShape.of(shard_config(config, size), draft, options)
+    shape = EngineShape.of(shard_config(config, size), shard_draft(draft, size), options)
+    drafter = random_weights(draft_shapes(draft), 2)
     if size > 1:
         weights = ShardedWeights(weights, config, rank, size)
-    return Engine.assemble(shape, weights, random_weights(draft_shapes(draft), 2), ())
+    if shape.draft != draft:
+        drafter = ShardedWeights(drafter, draft, rank, size)
+    return Engine.assemble(shape, weights, drafter, ())
 
 
 class EvenOnly:

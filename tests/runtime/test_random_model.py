@@ -13,6 +13,7 @@ from runtime.config import DraftConfig, TargetConfig
 from runtime.engine.capacity import nvfp4_saving
 from runtime.engine.engine import Engine, EngineOptions
 from runtime.errors import ModelError
+from runtime.http.defaults import Defaults
 from runtime.models.layers import GatedLinear, Linear
 from runtime.models.random_model import DECLARATION, Declaration, checksum, main, write
 from runtime.models.weights import draft_shapes, target_shapes
@@ -131,6 +132,7 @@ def test_the_command_writes_a_folder_with_a_tokenizer_and_no_end_of_sequence(mak
     assert (tmp_path / "model/tokenizer.json").is_file()
     assert "eos_token_id" not in json.loads((tmp_path / "model/config.json").read_text())
     assert json.loads((tmp_path / "model/generation_config.json").read_text()) == {"eos_token_id": []}
+    assert Defaults.read(tmp_path / "model").eos_ids == ()  # a server takes it
 
 
 def test_a_shape_without_its_drafter_is_refused(make: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from kernels.projection.nvfp4 import Nvfp4Weight, quantise
-from runtime.config import TargetConfig
+from runtime.config import DraftConfig, TargetConfig
 from runtime.errors import ModelError
 from runtime.models.layers import Weight
-from runtime.models.parallel import ShardedWeights, shard_config
+from runtime.models.parallel import ShardedWeights, shard_config, shard_draft
 from runtime.models.quant import quantisable
-from runtime.models.weights import random_weights, target_shapes
+from runtime.models.weights import draft_shapes, random_weights, target_shapes
 
 SHAPE_27B = Path(__file__).resolve().parents[2] / "benchmarks/qwen3_8_27b.json"
 
@@ -25,6 +25,16 @@ def test_shares_of_the_public_shape_are_those_of_a_smaller_model(size: int) -> N
     expected = target_shapes(shard_config(config, size))
     expected["lm_head.weight"] = (config.vocab_size // size, config.hidden_size)
     assert {name: tuple(shares[name].shape) for name in shares} == expected
+
+
+@pytest.mark.parametrize("size", (1, 2, 4, 5))
+def test_shares_of_the_public_drafter_are_those_of_a_smaller_one_where_its_heads_divide(size: int) -> None:
+    config = DraftConfig.from_hf(json.loads(SHAPE_27B.read_text())["drafter"])
+    whole = {name: torch.empty(shape, device="meta") for name, shape in draft_shapes(config).items()}
+    mine = shard_draft(config, size)
+    shares = ShardedWeights(whole, config, size - 1, size) if mine != config else whole
+    assert (mine == config) == (size in (1, 5)) and mine.num_key_value_heads in (8, 4, 2)
+    assert {name: tuple(shares[name].shape) for name in shares} == draft_shapes(mine)
 
 
 @pytest.mark.parametrize("size", (2, 4))

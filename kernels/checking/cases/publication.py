@@ -25,15 +25,17 @@ STATES = {"live": 1.0, "changed": -3.0, "zeros": 0.0, "loud": 300.0, "restored":
 class PublicationTrial(Trial):
     states = tuple(STATES)
 
-    def __init__(self, rows: int, width: int, k: int, place: tuple[int, int], dtype: str, device: str) -> None:
+    def __init__(
+        self, rows: int, width: int, k: int, place: tuple[int, int], dtype: str, bare: bool, device: str
+    ) -> None:
         self.rank, size = place
         draw, kind = Draw(rows * 1_000_003 + width * 1_009 + k, device), getattr(torch, dtype)
         self.values = [draw.normal(rows, k, dtype=kind) for _ in range(size)]
         self.weights = [weight_of(draw, width, k, dtype) for _ in range(size)]
         self.xs = [inside_poison(values) for values in self.values]
         self.stream = draw.normal(rows, width, dtype=kind)
-        self.residual = inside_poison(self.stream, 4)
-        self.scale = inside_poison(1 + draw.normal(width, scale=0.1))
+        self.residual = None if bare else inside_poison(self.stream, 4)
+        self.scale = None if bare else inside_poison(1 + draw.normal(width, scale=0.1))
         self.shares = [dense.run(x, weight, wide=True) for x, weight in zip(self.values, self.weights, strict=True)]
         self.sent = [share.clone() for share in self.shares]
         self.group = [Ranks(rank, size, self._gather) for rank in range(size)]
@@ -55,7 +57,8 @@ class PublicationTrial(Trial):
         for x, values, sent, share in zip(self.xs, self.values, self.sent, self.shares, strict=True):
             x.copy_(values * STATES[state])
             sent.copy_(share * STATES[state])
-        self.residual.copy_(self.stream * min(STATES[state], 30.0))
+        if self.residual is not None:
+            self.residual.copy_(self.stream * min(STATES[state], 30.0))
 
     def launch(self, schedule: Schedule) -> tuple[torch.Tensor, torch.Tensor]:
         for ranks in self.group if schedule.build else ():
@@ -66,7 +69,8 @@ class PublicationTrial(Trial):
 
     def _send(self, ranks: Ranks) -> None:
         if self.device == "cuda":
-            cuda.exchange(self.sent[ranks.rank], self.residual, self.scale, EPS, ranks, collect=False)
+            sent, kind = self.sent[ranks.rank], self.stream.dtype
+            cuda.exchange(sent, kind, self.residual, self.scale, EPS, ranks, collect=False)
         else:
             cpu.exchange(self.sent[ranks.rank], ranks, collect=False)
 
@@ -78,10 +82,18 @@ class PublicationTrial(Trial):
         return dict(zip(("s", "y"), OP.reference(shares, self.residual, self.scale, EPS), strict=True))
 
 
-def case(rows: int, width: int, k: int, place: tuple[int, int], dtype: str = "float32", device: str = "cpu") -> Case:
+def case(
+    rows: int,
+    width: int,
+    k: int,
+    place: tuple[int, int],
+    dtype: str = "float32",
+    bare: bool = False,
+    device: str = "cpu",
+) -> Case:
     """`place` is the rank under test and the number of ranks."""
-    name = f"r{rows}-w{width}-k{k}-rank{place[0]}of{place[1]}-{dtype}"
-    return Case(name, partial(PublicationTrial, rows, width, k, place, dtype), device)
+    name = f"r{rows}-w{width}-k{k}-rank{place[0]}of{place[1]}-{dtype}" + ("-bare" if bare else "")
+    return Case(name, partial(PublicationTrial, rows, width, k, place, dtype, bare), device)
 
 
 CPU = (
@@ -89,6 +101,7 @@ CPU = (
     case(8, 101, 20, (1, 3), "float16"),
     case(5, 1024, 64, (3, 4), "bfloat16"),
     case(2, 37, 8, (7, 8)),
+    case(7, 48, 32, (1, 2), "float16", bare=True),
 )
 CUDA = (
     *(case(rows, 5120, 256, (rows % 2, 2), "float16", device="cuda") for rows in range(1, 9)),
@@ -97,9 +110,10 @@ CUDA = (
     case(7, 1096, 64, (1, 3), "float16", device="cuda"),
     case(8, 128, 64, (4, 8), "float16", device="cuda"),
     case(3, 8192, 64, (1, 2), "float16", device="cuda"),
+    case(7, 5120, 512, (1, 2), "float16", bare=True, device="cuda"),
 )
 CASES = CPU + CUDA
-SANITIZED = (CUDA[0], CUDA[7], CUDA[10], CUDA[12])
-HAMMERED = (CUDA[7], CUDA[8], CUDA[10])
+SANITIZED = (CUDA[0], CUDA[7], CUDA[10], CUDA[12], CUDA[13])
+HAMMERED = (CUDA[7], CUDA[8], CUDA[10], CUDA[13])
 # The launch of the rank under test and the others' sends on one device; between GPUs: `benchmarks/publication.py`.
 WORKING_SETS = {"cpu": ((CPU[9], 16),), "cuda": ((CUDA[9], 16),)}

@@ -1,5 +1,6 @@
 // Publication of a row-parallel projection: a block of 640 threads per row sends its FP32 values into every other rank's memory, takes
-// theirs as they come, adds all in rank order, rounds, adds the residual, and norms the sum in the order of rms.cuh.
+// theirs as they come, adds all in rank order, rounds, adds the residual, and norms the sum in the order of rms.cuh. Without a
+// residual and a scale it ends with the rounded sum.
 //
 // A value travels with the epoch of its publication in one 64-bit word, which is written and read as a whole: it is there when its
 // epoch is, so that no flag, and no fence for one, has to follow it over the link. All are system-scope accesses. Inbox of a rank:
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) publish(const __grid_constant__ Oper
   float4 scale[kPieces];
 #pragma unroll
   for (int i = 0; i < kPieces; i++)
-    if (first + i * kStep < o.width) scale[i] = __ldg(reinterpret_cast<const float4*>(o.scale + first + i * kStep));
+    if (o.scale && first + i * kStep < o.width) scale[i] = __ldg(reinterpret_cast<const float4*>(o.scale + first + i * kStep));
   sm90::wait_for_previous();
 
   const unsigned int before = __ldcg(&o.state->epoch), epoch = before + 1 ? before + 1 : 2;
@@ -121,11 +122,11 @@ __global__ void __launch_bounds__(kThreads) publish(const __grid_constant__ Oper
       }
   }
 
+  Piece<A> v[kPieces];
   if (o.collect) {
-    Piece<A> v[kPieces];
 #pragma unroll
     for (int i = 0; i < kPieces; i++)
-      if (first + i * kStep < o.width) v[i] = load(static_cast<const A*>(o.residual) + row * o.residual_stride + first + i * kStep);
+      if (o.residual && first + i * kStep < o.width) v[i] = load(static_cast<const A*>(o.residual) + row * o.residual_stride + first + i * kStep);
     float total[kPieces][kPiece];
     const uint64_t until_ns = now_ns() + o.limit_ns;
     for (int source = 0; source < o.size; source++) {
@@ -149,10 +150,12 @@ __global__ void __launch_bounds__(kThreads) publish(const __grid_constant__ Oper
     for (int i = 0; i < kPieces; i++)
       if (first + i * kStep < o.width) {
 #pragma unroll
-        for (int j = 0; j < kPiece; j++) v[i].set(j, v[i][j] + rounded<A>(total[i][j]));
+        for (int j = 0; j < kPiece; j++) v[i].set(j, o.residual ? v[i][j] + rounded<A>(total[i][j]) : total[i][j]);
         store(static_cast<A*>(o.s) + static_cast<int64_t>(row) * o.width + first + i * kStep, v[i]);
         summed[threadIdx.x + i * kThreads] = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
       }
+  }
+  if (o.collect && o.scale) {
     __syncthreads();
     if (threadIdx.x < kNormThreads) {  // the order of torch's RMSNorm, which knows 128 threads
       float sum = 0;
@@ -204,7 +207,7 @@ EXPORT int ENTRY(attach)(const void* handle, void** mapped) {
   return cudaIpcOpenMemHandle(mapped, *static_cast<const cudaIpcMemHandle_t*>(handle), cudaIpcMemLazyEnablePeerAccess);
 }
 
-// partial FP32 [rows][width] contiguous; residual [rows][width], its stride in elements; s, y contiguous; inboxes: addresses of every
+// partial FP32 [rows][width] contiguous; residual [rows][width], its stride in elements, or null with scale; s, y contiguous; inboxes: addresses of every
 // rank's inbox; type 0 FP16, 1 BF16; width a multiple of 4 and at most 8192. Without collect the rows are sent and nothing is written.
 EXPORT int ENTRY(run)(const float* partial, const void* residual, const float* scale, void* s, void* y, const uint64_t* inboxes, void* state,
                       void* fault, int rank, int size, int rows, int width, int64_t residual_stride, int type, float eps, int64_t limit_ns,

@@ -104,8 +104,8 @@ def test_a_rank_that_stands_still_ends_the_server_with_a_sentence(start: Any, op
 
 @pytest.mark.parametrize("options", DEVICES)
 def test_a_dead_rank_fails_the_request_and_the_server(start: Any, options: Any) -> None:
-    with start("--tensor-parallel-size=2", *options, SHORT) as parallel:
-        events = parallel.events("/v1/completions", prompt="a b", max_tokens=200, ignore_eos=True)
+    with start("--tensor-parallel-size=2", *options, "--max-model-len=1024") as parallel:
+        events = parallel.events("/v1/completions", prompt="a b", max_tokens=1000, ignore_eos=True)
         next(events)
         pids = parallel.worker_pids
         os.kill(pids[1], signal.SIGKILL)
