@@ -29,6 +29,7 @@ from runtime.engine.vocabulary import Vocabulary
 from runtime.memory.cache import DraftCache
 from runtime.memory.state import RequestState
 from runtime.models.drafter import Drafter
+from runtime.models.layers import counting
 from runtime.models.steps import Memory, PrefillStep, VerifyStep
 from runtime.models.target import Target
 from runtime.operators import Operators
@@ -279,7 +280,7 @@ class Decoder:
     def _verify(self, state: RequestState, early: bool, bonus: Tensor, *drafts: Tensor) -> Verified:
         token, start, _ = Bonus.of(bonus)
         ids = torch.cat((token, *drafts))
-        positions = start + torch.arange(len(ids), device=self.device)
+        positions = start + counting(len(ids), self.device)
         output = self.target.verify(ids, VerifyStep(self.target.rotary, positions, self.memory, state))
         context = _stacked(self.context(output.aux, positions)) if early else None
         return Verified(self.target.head(output.hidden), output.aux, positions, context)

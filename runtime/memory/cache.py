@@ -50,16 +50,18 @@ class PagedCache:
         self.k = {i: torch.zeros(shape, dtype=dtype, device=device) for i in config.full_layers}
         self.v = {i: torch.zeros(shape, dtype=dtype, device=device) for i in config.full_layers}
         self.page_table = torch.arange(num_pages, dtype=torch.int32, device=device)
+        self._slot_of = torch.arange(num_pages * page_size, device=device)
 
     def remap(self, pages: Sequence[int]) -> None:
         """Use this permutation of the physical pages; contents do not move, so only an empty cache may be remapped."""
         assert sorted(pages) == list(range(len(self.page_table))), f"{pages} is no permutation of the pages"
         self.page_table.copy_(torch.tensor(pages, dtype=torch.int32))
+        within = torch.arange(self.page_size, device=self.page_table.device)
+        self._slot_of.copy_((self.page_table.long()[:, None] * self.page_size + within).flatten())
 
     def slots(self, positions: Tensor) -> Tensor:
         """Physical token slots (int64) of logical `positions` [T]; shared by all layers of one forward."""
-        page = self.page_table[positions // self.page_size].long()
-        return page * self.page_size + positions % self.page_size
+        return self._slot_of[positions]
 
     def store(self, layer: int, slots: Tensor) -> Store:
         """Where rows of K and V of a layer go, at physical `slots` [T]."""
@@ -104,6 +106,7 @@ class DraftCache:
         self.rings = rings
         self.length = 0
         self.device_length = torch.zeros(1, dtype=torch.long, device=device)
+        self._behind = {ring: -1 - torch.arange(ring, device=device) for ring in set(rings)}
 
     def store(self, first: int, keep: int, rows: list[tuple[Tensor, Tensor]]) -> None:
         """Store the first `keep` rows of each layer's (k, v) [T, Hkv, D], at positions `first`, `first + 1`, …"""
@@ -156,8 +159,8 @@ class DraftCache:
 
     def _positions(self, ring: int, count: int) -> Tensor:
         """The last position that each of the first `count` slots has had, by the length on the device."""
-        slots = torch.arange(count, device=self.device_length.device)
-        return slots + (self.device_length - 1 - slots).div(ring, rounding_mode="floor") * ring
+        age = (self.device_length + self._behind[ring][:count]) % ring  # how long before the last position
+        return self.device_length - 1 - age
 
     def _end(self, length: int) -> None:
         self.length = length

@@ -9,6 +9,7 @@ Training: build `Drafter(config, tensors, target embedding, target head, operato
 """
 
 from collections.abc import Hashable, Mapping
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from kernels import block_attention, block_conv, rotary
 from runtime.config import SLIDING, DraftConfig
-from runtime.models.layers import Heads, Linear, Mlp, RmsNorm, Rotary, Weight, fused, scale_of
+from runtime.models.layers import Heads, Linear, Mlp, RmsNorm, Rotary, Weight, counting, fused, scale_of
 from runtime.models.target import Head
 from runtime.operators import Operators
 
@@ -94,7 +95,7 @@ class Block:
     """Blocks of `rows` consecutive positions [A, rows]: their rotary table and what each of their rows may see."""
 
     def __init__(self, rotary: Rotary, anchors: Tensor, rows: int) -> None:
-        self.positions = anchors[:, None] + torch.arange(rows, device=anchors.device)
+        self.positions = anchors[:, None] + counting(rows, anchors.device)
         self.table = rotary.table(self.positions.flatten())
         self._masks: dict[tuple[int, int | None, bool], Tensor] = {}
 
@@ -107,6 +108,8 @@ class Block:
 
     def _mask(self, context: Tensor, window: int | None, causal: bool) -> Tensor:
         blocks, rows = self.positions.shape
+        if blocks == 1 and not causal and (window is None or window >= rows):
+            return self._mask_of_one(context, window)
         own = torch.arange(blocks, device=context.device).repeat_interleave(rows)
         before = context < self.positions[:, :1].expand(-1, rows).reshape(-1, 1)
         mask = torch.cat((before & (context >= 0), own[:, None] == own), 1)
@@ -114,6 +117,24 @@ class Block:
         if window is not None:
             mask &= (distance < window) & (distance > -window)
         return mask & (distance >= 0) if causal else mask
+
+    def _mask_of_one(self, context: Tensor, window: int | None) -> Tensor:
+        """The same of one block no longer than the window, all of which its rows see: a round's, in few launches."""
+        first, rows = self.positions[0, :1], self.positions.T
+        earliest = 0 if window is None else (rows - (window - 1)).clamp_min(0)
+        before = (context < first) & (context >= earliest)
+        return torch.cat((before.expand(len(rows), -1), _all_seen(len(rows), context.device)), 1)
+
+
+@cache
+def _all_seen(rows: int, device: torch.device) -> Tensor:
+    return torch.ones(rows, rows, dtype=torch.bool, device=device)
+
+
+@cache
+def _masked(rows: int, mask_id: int, device: torch.device) -> Tensor:
+    """Ids [1, rows] of masked rows."""
+    return torch.full((1, rows), mask_id, device=device)
 
 
 class DraftLayer:
@@ -194,7 +215,7 @@ class Drafter:
         return self._rows(anchor_ids, Block(self.rotary, anchors, rows), rows, context)[:, 1:]
 
     def _rows(self, anchor_ids: Tensor, block: Block, rows: int, context: list[Context]) -> Tensor:
-        masks = anchor_ids.new_full((len(anchor_ids), rows - 1), self.config.mask_token_id)
+        masks = _masked(rows - 1, self.config.mask_token_id, anchor_ids.device).expand(len(anchor_ids), -1)
         x = F.embedding(torch.cat((anchor_ids[:, None], masks), 1), self.embedding)
         if self.config.input_embedding_scale != 1.0:
             x = x * self.config.input_embedding_scale

@@ -4,6 +4,7 @@ All take leading axes freely and are differentiable in their weights. They know 
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -172,10 +173,15 @@ class Rotary:
 
     def __init__(self, theta: float, dim: int, device: torch.device) -> None:
         exponents = torch.arange(0, dim, 2, dtype=torch.float32, device=device) / dim
-        self.inverse = theta**-exponents
+        self.inverse = (theta**-exponents).repeat(2)
 
     def table(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin [T, 1, dim] for integer `positions` [T]; the middle axis broadcasts over heads."""
-        angles = positions[:, None, None].float() * self.inverse
-        angles = torch.cat((angles, angles), -1)
+        angles = positions[:, None, None] * self.inverse
         return angles.cos(), angles.sin()
+
+
+@cache
+def counting(count: int, device: torch.device) -> Tensor:
+    """0, 1, … int64 [count]; kept, so that a round does not make it anew."""
+    return torch.arange(count, device=device)
