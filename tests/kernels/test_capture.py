@@ -67,6 +67,15 @@ class SimulatedCapture:
             raise RuntimeError("cudaErrorStreamCaptureInvalidated")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_heap() -> Iterator[None]:
+    """What the process has loaded need not be walked at each of the collections here."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     found = Driver()
@@ -91,12 +100,9 @@ def work(request: pytest.FixtureRequest) -> Callable[[], object]:
 def eager_collector() -> Iterator[None]:
     """Python's collector at every allocation, so that no luck is needed."""
     before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()  # what the process has loaded need not be walked ten thousand times
     gc.set_threshold(1, 1, 1)
     yield
     gc.set_threshold(*before)
-    gc.unfreeze()
 
 
 def leave_cycle(graph: object) -> None:

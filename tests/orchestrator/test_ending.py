@@ -400,7 +400,13 @@ def looked(place: Place) -> tuple[list[tuple[int, str]], Any, str]:
         return looks, summarise(reader, campaign).judgement, reader.status_history(campaign)[-1].reason
 
 
-@pytest.mark.parametrize(("by", "word", "code"), [(-0.05, "faster", Exit.COMPLETE), (0.05, "slower", Exit.SLOWER)])
+@pytest.mark.parametrize(
+    ("by", "word", "code"),
+    [
+        pytest.param(-0.05, "faster", Exit.COMPLETE, marks=pytest.mark.acceptance),
+        (0.05, "slower", Exit.SLOWER),
+    ],
+)
 def test_a_large_difference_ends_at_the_first_look(
     place: Place, by: float, word: str, code: Exit, capsys: pytest.CaptureFixture[str]
 ) -> None:

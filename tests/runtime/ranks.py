@@ -41,6 +41,9 @@ SAMPLERS = {
 }
 
 
+ASKED = {"plain": list(SAMPLERS), "twins": ["greedy", "top-5"], "4-bit": ["greedy"]}
+
+
 def builders() -> Any:
     path = Path(__file__).with_name("conftest.py")
     spec = importlib.util.spec_from_file_location("builders", path)
@@ -178,7 +181,7 @@ def main() -> None:
     found = SimpleNamespace(answers={}, selections={}, audits={}, published={})
     for model in MODELS:
         built = engine(rank, size, f"{rendezvous}-{model}", model)
-        found.answers[model] = answers(built, ["greedy"] if model == "4-bit" else list(SAMPLERS))
+        found.answers[model] = answers(built, ASKED[model])
         if built.group is not None:
             found.audits = audits(built)
             found.published[model] = published(built)

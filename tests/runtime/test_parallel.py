@@ -1,6 +1,7 @@
 """Tensor parallel over gloo: two and four ranks against one, in FP32, with ties laid across the shards on purpose."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ def run_ranks(folder: Path, size: int) -> list[dict[str, Any]]:
         [sys.executable, script, str(rank), str(size), str(folder / f"meeting-{size}"), str(output)]
         for rank, output in enumerate(outputs)
     ]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}  # a compiler, where nothing is built yet
     children = [subprocess.Popen(command, cwd=ROOT, env=environment) for command in commands]
     try:
         assert [child.wait(timeout=240) for child in children] == [0] * size

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from campaigns.plan import Arm, CampaignPlan, Role, ServerPlan, Step
 from campaigns.records import Campaign, CampaignStatus, Request
 from campaigns.remarks import Score
 from campaigns.scorers.execution import Outcome
+from campaigns.scorers.verdict import Answer, Judged
 from orchestrator import cli
 from orchestrator.scoring.sandbox import Sandbox, SandboxRefused
+from orchestrator.scoring.scorer import ScorerProcess
 from orchestrator.scoring.scoring import Settings, score_campaign
 from results.store.reader import Reader
 from results.store.writer import Store
@@ -58,6 +61,15 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Path]:
     paths = {name: [FOLDER / f"{name}.jsonl"] for name in names}
     corpus = freeze(Recipe(paths, selection=Selection(Selecting.IDS, IDS)))
     return corpus, write(corpus, "five", tmp_path_factory.mktemp("corpus"))[1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_scorer(frozen: tuple[Corpus, Path]) -> Iterator[None]:
+    """One real process for all tests here: sympy and jsonschema take it more than a second."""
+    with ScorerProcess() as shared, pytest.MonkeyPatch.context() as patch:
+        assert shared(frozen[0].cases[0], Answer("", "", "stop")).outcome is Judged.FAILED  # started by this thread
+        patch.setattr("orchestrator.scoring.scoring.ScorerProcess", lambda timeout_s: nullcontext(shared))
+        yield
 
 
 def record(store: Path, frozen: tuple[Corpus, Path], answers: Answers, **script: str) -> str:

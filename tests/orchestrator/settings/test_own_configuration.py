@@ -35,7 +35,12 @@ def test_the_start_composes_and_the_plan_names_its_files(own: Path, capfd: pytes
     assert {str(path) for path in own.rglob("*.yaml")} < set(files) and "conf/config.yaml" in files
 
 
-@pytest.mark.parametrize("group", names())
+BRIEFLY = ("arm", "server")  # the one with a package of its own, and one of the others
+
+
+@pytest.mark.parametrize(
+    "group", [n if n in BRIEFLY else pytest.param(n, marks=pytest.mark.acceptance) for n in names()]
+)
 def test_every_group_may_have_a_file_of_ones_own(
     group: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
