@@ -20,6 +20,9 @@ from results.store.reader import Reader
 ENGINE_MS = f"{Scope.REQUEST_AVERAGE_ENGINE.column}_ms"
 CLIENT_MS = f"{Scope.REQUEST_AVERAGE_CLIENT.column}_ms"
 
+# Short texts, a few thousand of them: through Arrow, where that is installed, a report would take a third longer.
+pd.options.mode.string_storage = "python"
+
 _REQUESTS = text("""
 SELECT r.id AS request_id, r.campaign_id, r.startup, r.startup_attempt, r.fixture, r.seed, r.repeat, r.block_attempt,
     r.role, r.arm, r.phase, r.position, r.order_in_pair, r.prompt_tokens, r.max_tokens, r.sched_ns, r.send_ns,
