@@ -8,7 +8,9 @@ PARALLEL := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --maxprocesses 8 
 # The tests start hundreds of interpreters: each would compile every module anew where compiled ones are not kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test lint types acceptance clean
+NOT_HERE := not gpu and not multi_gpu and not sanitizer and not acceptance
+
+.PHONY: setup demo test quick lint types acceptance clean
 
 setup: $(STAMP)
 
@@ -31,7 +33,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python -m kernels.build --arch x86-64-v3 > /dev/null || true  # what was built from older sources is refused
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not gpu and not multi_gpu and not sanitizer and not acceptance'
+	$(BIN)/python -m pytest $(PARALLEL) -m '$(NOT_HERE)'
+
+quick: $(STAMP)
+	$(BIN)/python -m pytest $(PARALLEL) -m '$(NOT_HERE) and not ray and not slow'
 
 acceptance: $(STAMP)
 	$(BIN)/python -m pytest -m acceptance --durations=20 --timeout=3600

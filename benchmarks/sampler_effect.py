@@ -27,7 +27,7 @@ from orchestrator.hosts.sampler import Sampler
 from orchestrator.measuring.calibration import null_server
 from orchestrator.measuring.client import Call, Client
 from orchestrator.measuring.stream import Reply, read
-from orchestrator.servers.adapters import open_adapter
+from orchestrator.servers.adapters import Ask, open_adapter
 
 _SETTLE_S = 1.0
 _PROMPT = Fixture("sampler", json.dumps({"messages": [{"role": "user", "content": "What is 17 + 25?"}]}), (1,))
@@ -106,7 +106,7 @@ def main() -> None:
     server = embedded_server(options.model.resolve()) if options.model else null_server()
     adapter = open_adapter("dflash2")
     with server as base_url, Client() as client:
-        path, body = adapter.body(_PROMPT, 1, 64, Sampling(), options.model.name if options.model else "null")
+        path, body = adapter.body(Ask(_PROMPT, 1, 64, Sampling(), options.model.name if options.model else "null"))
         call = Call(base_url, path, body, 60.0)
 
         def ask() -> Reply:

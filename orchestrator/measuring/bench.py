@@ -20,7 +20,7 @@ from orchestrator.measuring.client import Call, Client, parse
 from orchestrator.measuring.exchange import Exchange, Recording
 from orchestrator.measuring.observe import Context, observe
 from orchestrator.measuring.stream import read
-from orchestrator.servers.adapters import Adapter
+from orchestrator.servers.adapters import Adapter, Ask
 from orchestrator.servers.serving import RunningServer
 
 _DEATH_S = 1.0  # how long a process may take to be seen dead after its connection broke
@@ -110,10 +110,18 @@ class Bench:
         return [self._request(each) for each in taken]
 
     def _body(self, order: _Order) -> tuple[str, bytes]:
-        fixture, model = self._plan.fixture(order.key.fixture), self.servers[order.role].model
-        sampling, extra = self._plan.sampling, self._plan.server.request_fields
-        profile = self._profiled(order)
-        return self._adapter.body(fixture, order.seed, order.max_tokens, sampling, model, extra, profile=profile)
+        plan = self._plan
+        return self._adapter.body(
+            Ask(
+                plan.fixture(order.key.fixture),
+                order.seed,
+                order.max_tokens,
+                plan.sampling,
+                self.servers[order.role].model,
+                plan.server.request_fields,
+                profile=self._profiled(order),
+            )
+        )
 
     def _profiled(self, order: _Order) -> bool:
         return self._plan.profile and order.phase is Phase.MEASURE

@@ -28,7 +28,7 @@ from campaigns.corpora.source import Source
 from campaigns.corpora.templates import DEFAULT, read_templates
 from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.plan import Sampling
-from orchestrator.servers.adapters import open_adapter
+from orchestrator.servers.adapters import Ask, open_adapter
 
 
 def jsonl(path: Path, *rows: Any) -> Path:
@@ -310,7 +310,7 @@ def test_the_prompt_on_the_wire_keeps_the_order_of_keys(tmp_path: Path) -> None:
     path, _ = manifest.write(embedded(), "own", tmp_path)
     fixtures = {f.id: f for f in manifest.read(path).fixtures((0, 1), 64)}
     fixture = fixtures["builtin-structured/own/json-schema"]
-    _, body = open_adapter("command").body(fixture, 0, 64, Sampling(), "m")
+    _, body = open_adapter("command").body(Ask(fixture, 0, 64, Sampling(), "m"))
     schema = json.loads(body)["response_format"]["json_schema"]["schema"]
     assert list(schema["properties"]) == ["customer", "item", "colour", "count", "delivery"]
     fixture = fixtures["builtin-gsm8k/0"]

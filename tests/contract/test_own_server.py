@@ -24,7 +24,7 @@ from orchestrator.measuring.observe import Context, observe
 from orchestrator.measuring.stream import read
 from orchestrator.places import CONF, ROOT
 from orchestrator.preparation.prompts import Checkpoint
-from orchestrator.servers.adapters import discover, open_adapter
+from orchestrator.servers.adapters import Ask, discover, open_adapter
 
 MODEL = ROOT / yaml.safe_load((CONF / "server" / "embedded.yaml").read_text())["model"]
 CHAT = Fixture("sum", json.dumps({"messages": [{"role": "user", "content": "What is 17 + 25?"}]}), (1,))
@@ -77,7 +77,7 @@ def ask(
 ) -> Request:
     ADAPTER.select(base_url, arm)
     before = ADAPTER.counters(base_url)
-    path, body = ADAPTER.body(fixture, seed, 64, sampling, served_name(base_url))
+    path, body = ADAPTER.body(Ask(fixture, seed, 64, sampling, served_name(base_url)))
     exchange = client.call(Call(base_url, path, body, 60.0))
     after = ADAPTER.counters(base_url)
     assert before is not None and after is not None

@@ -9,9 +9,9 @@ from campaigns.errors import UsageError
 from orchestrator.servers.adapters.attach import AttachedServer
 from orchestrator.servers.adapters.command import CommandServer
 from orchestrator.servers.adapters.dflash2 import Dflash2Server
-from orchestrator.servers.adapters.face import Adapter, Capabilities, Launch, discover
+from orchestrator.servers.adapters.face import Adapter, Ask, Capabilities, Launch, discover
 
-__all__ = ["Adapter", "Capabilities", "Launch", "discover", "open_adapter"]
+__all__ = ["Adapter", "Ask", "Capabilities", "Launch", "discover", "open_adapter"]
 
 _ADAPTERS = (Dflash2Server, CommandServer, AttachedServer)
 

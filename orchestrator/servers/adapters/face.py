@@ -23,6 +23,19 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Ask:
+    """One request as the plan wants it."""
+
+    fixture: Fixture
+    seed: int
+    max_tokens: int
+    sampling: Sampling
+    model: str
+    extra: Pairs = ()  # (name, JSON) laid over ours, null leaves one out: `ServerPlan.request_fields`
+    profile: bool = False
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """Which optional routes a live server offers. What its answers lack shows in the requests themselves."""
 
@@ -61,21 +74,8 @@ class Adapter(Protocol):
 
     def max_model_len(self, base_url: str) -> int | None: ...
 
-    def body(
-        self,
-        fixture: Fixture,
-        seed: int,
-        max_tokens: int,
-        sampling: Sampling,
-        model: str,
-        extra: Pairs = (),
-        *,
-        profile: bool = False,
-    ) -> tuple[str, bytes]:
-        """(path, JSON body) of the measured request; the fixture's part is passed on byte for byte.
-
-        `extra` (name, JSON) are laid over ours, null leaves one out: `ServerPlan.request_fields`.
-        """
+    def body(self, ask: Ask) -> tuple[str, bytes]:
+        """(path, JSON body) of the measured request; the fixture's part is passed on byte for byte."""
 
     def reset_cache(self, base_url: str) -> None:
         """Forget earlier prompts, where the server has a cache and a way to."""

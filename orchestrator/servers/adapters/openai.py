@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from campaigns.errors import UsageError
-from campaigns.plan import Arm, Fixture, Pairs, Sampling
+from campaigns.plan import Arm, Fixture
 from orchestrator.servers import fields
 from orchestrator.servers.adapters.control import ServerRefused, ask_json
+from orchestrator.servers.adapters.face import Ask
 
 _TOKENIZED = ("prompt", "messages", "tools", "chat_template_kwargs")
 
@@ -68,34 +69,24 @@ class OpenAIServer:
         except fields.Malformed:
             return None  # another dialect's list
 
-    def body(
-        self,
-        fixture: Fixture,
-        seed: int,
-        max_tokens: int,
-        sampling: Sampling,
-        model: str,
-        extra: Pairs = (),
-        *,
-        profile: bool = False,
-    ) -> tuple[str, bytes]:
+    def body(self, ask: Ask) -> tuple[str, bytes]:
         ours: dict[str, Any] = {
-            "model": model,
-            "max_tokens": max_tokens,
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
-            "min_p": sampling.min_p,
-            "seed": seed,
+            "model": ask.model,
+            "max_tokens": ask.max_tokens,
+            "temperature": ask.sampling.temperature,
+            "top_k": ask.sampling.top_k,
+            "top_p": ask.sampling.top_p,
+            "min_p": ask.sampling.min_p,
+            "seed": ask.seed,
             "stream": True,
             "stream_options": {"include_usage": True},
             **self.request_fields,
-            **(self.profile_fields or {} if profile else {}),
+            **(self.profile_fields or {} if ask.profile else {}),
         }
-        ours |= {name: json.loads(value) for name, value in extra}
+        ours |= {name: json.loads(value) for name, value in ask.extra}
         ours = {name: value for name, value in ours.items() if value is not None}
-        path = "/v1/chat/completions" if fixture.chat else "/v1/completions"
-        return path, _joined(fixture, ours)
+        path = "/v1/chat/completions" if ask.fixture.chat else "/v1/completions"
+        return path, _joined(ask.fixture, ours)
 
 
 def _joined(fixture: Fixture, ours: dict[str, Any]) -> bytes:

@@ -13,7 +13,7 @@ from campaigns.plan import Fixture, Role, Sampling
 from campaigns.records import Exactness, Reason, Request
 from campaigns.routes import ACCEPTED, DRAFTED, DRAFTS
 from orchestrator.measuring.speculation import Speculation, speculation
-from orchestrator.servers.adapters import open_adapter
+from orchestrator.servers.adapters import Ask, open_adapter
 from orchestrator.servers.fields import Malformed
 
 # As vLLM's page on per-request acceptance metrics shows it (0.32): `summary`.
@@ -131,6 +131,6 @@ def test_what_says_nothing_says_nothing() -> None:
 def test_fields_of_the_body_are_laid_over_ours() -> None:
     fields = (("return_spec_tokens_details", "true"), ("return_token_ids", "null"))
     fixture = Fixture("f", '{"prompt": "x"}', (0,), chat=False)
-    _, body = open_adapter("command").body(fixture, 1, 8, Sampling(), "m", fields)
+    _, body = open_adapter("command").body(Ask(fixture, 1, 8, Sampling(), "m", fields))
     asked = json.loads(body)
     assert asked["return_spec_tokens_details"] is True and "return_token_ids" not in asked and asked["seed"] == 1

@@ -17,7 +17,7 @@ from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, Fixture, Sampling, ServerPlan
 from campaigns.routes import refusal_name
 from orchestrator.places import ROOT
-from orchestrator.servers.adapters import Adapter, discover, open_adapter
+from orchestrator.servers.adapters import Adapter, Ask, discover, open_adapter
 from orchestrator.servers.adapters.dflash2 import flag_value
 
 Answer = tuple[int, Any] | Callable[[Any], tuple[int, Any]]
@@ -107,7 +107,7 @@ def test_unknown_adapter_names_the_known_ones() -> None:
 
 
 def test_body_passes_the_fixture_on_byte_for_byte(adapter: Adapter) -> None:
-    path, body = adapter.body(CHAT, 7, 99, Sampling(0.5, 4, 0.9, 0.1), "tiny")
+    path, body = adapter.body(Ask(CHAT, 7, 99, Sampling(0.5, 4, 0.9, 0.1), "tiny"))
     assert path == "/v1/chat/completions"
     assert CHAT.body[1:-1].encode() in body
     asked = json.loads(body)
@@ -129,20 +129,20 @@ def test_body_passes_the_fixture_on_byte_for_byte(adapter: Adapter) -> None:
 
 
 def test_a_profile_is_asked_for_where_the_server_has_one(adapter: Adapter) -> None:
-    asked = json.loads(adapter.body(TEXT, 1, 8, Sampling(), "tiny", profile=True)[1])
+    asked = json.loads(adapter.body(Ask(TEXT, 1, 8, Sampling(), "tiny", profile=True))[1])
     assert asked.get("profile", False) == (adapter.name == "dflash2") == (adapter.profile_fields is not None)
-    assert "profile" not in json.loads(adapter.body(TEXT, 1, 8, Sampling(), "tiny")[1])
+    assert "profile" not in json.loads(adapter.body(Ask(TEXT, 1, 8, Sampling(), "tiny"))[1])
 
 
 def test_completions_go_to_completions(adapter: Adapter) -> None:
-    path, body = adapter.body(IDS, 1, 8, Sampling(), "tiny")
+    path, body = adapter.body(Ask(IDS, 1, 8, Sampling(), "tiny"))
     assert (path, json.loads(body)["prompt"]) == ("/v1/completions", [5, 6])
 
 
 def test_fixture_may_not_decide_what_the_campaign_decides(adapter: Adapter) -> None:
     fixture = replace(TEXT, body='{"prompt": "x", "seed": 3, "max_tokens": 4}')
     with pytest.raises(UsageError, match="fixture text: max_tokens, seed belongs to the campaign"):
-        adapter.body(fixture, 1, 8, Sampling(), "tiny")
+        adapter.body(Ask(fixture, 1, 8, Sampling(), "tiny"))
 
 
 def test_server_that_lacks_everything_is_measured_all_the_same(
