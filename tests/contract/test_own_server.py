@@ -117,8 +117,8 @@ def test_arms_agree_and_take_their_own_schedule(base_url: str, client: Client) -
 
 def test_seed_decides(base_url: str, client: Client) -> None:
     fixture = replace(CHAT, body=json.dumps({"messages": [{"role": "user", "content": "Tell me something."}]}))
-    answers = {ask(base_url, client, fixture, ARMS[0], seed=seed).token_sha256 for seed in (1, 1, 2, 3, 4)}
-    assert 2 <= len(answers) <= 4
+    answers = {ask(base_url, client, fixture, ARMS[0], seed=seed).token_sha256 for seed in (1, 1, 2, 3)}
+    assert 2 <= len(answers) <= 3
 
 
 def test_prompt_of_ids(base_url: str, client: Client) -> None:

@@ -52,7 +52,11 @@ def test_files_of_ones_own_are_offered_and_a_missing_store_offers_last_alone(tmp
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
 @pytest.mark.parametrize(
     ("line", "words"),
-    [("campaign sta", ["status"]), ("campaign run startup=se", ["sequential"]), ("campaign verify la", ["last"])],
+    [
+        ("campaign run startup=se", ["sequential"]),
+        pytest.param("campaign sta", ["status"], marks=pytest.mark.acceptance),
+        pytest.param("campaign verify la", ["last"], marks=pytest.mark.acceptance),
+    ],
 )
 def test_bash_completes(line: str, words: list[str], tmp_path: Path) -> None:
     """As readline calls it: `=` breaks a word there."""

@@ -96,7 +96,7 @@ def test_a_history_asks_for_repeats_whatever_the_word_would_be(ram, remember, wo
         {"warmups": 0},
     ],
 )
-@pytest.mark.parametrize("engine", [True, False])
+@pytest.mark.parametrize("engine", [pytest.param(True, marks=pytest.mark.acceptance), False])
 def test_one_question_over_campaigns_tells_what_each_report_tells(ram, changed, engine):
     """A repeated life, engines that keep no time, and an excluded pair included."""
     plan = replace(LIVES, pairs=3, **changed)

@@ -293,7 +293,7 @@ def test_eight_writers_at_once_lose_nothing(path):
         assert all(len(reader.recorded(c.campaign_id).pairs) == 8 for c in reader.campaigns())
 
 
-@pytest.mark.parametrize("limit", ["pages", "file size"])
+@pytest.mark.parametrize("limit", ["pages", pytest.param("file size", marks=pytest.mark.acceptance)])
 def test_a_full_disk_is_one_sentence_and_loses_nothing_committed(path, limit):
     campaign_id = run(path)
     code = f"""

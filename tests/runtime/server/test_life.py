@@ -126,19 +126,15 @@ def test_a_port_that_is_not_to_be_had_is_one_sentence_before_anything_is_loaded(
     assert done.returncode == 3 and done.stderr.endswith(words.format(port=port)) and "Traceback" not in done.stderr
 
 
-def test_a_port_that_the_system_chose_is_printed(start: Any) -> None:
-    with start("--port", "0", wait=False) as server:
+def test_a_port_that_the_system_chose_is_printed_and_an_api_key_is_asked_for(start: Any, tmp_path: Path) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text("secret-17\n")
+    with start("--port", "0", "--api-key-file", str(key_file), wait=False) as server:
         deadline = time.monotonic() + 60
         while "listening on" not in server.log.read_text() and time.monotonic() < deadline:
             time.sleep(0.05)
         server.port = int(server.log.read_text().rpartition(":")[2])
         server.wait_ready()
-
-
-def test_an_api_key_is_asked_for(start: Any, tmp_path: Path) -> None:
-    key_file = tmp_path / "key"
-    key_file.write_text("secret-17\n")
-    with start("--api-key-file", str(key_file)) as server:
         assert server.ask("GET", "/health").status == 200
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret-17"}):
             refused = server.ask("GET", "/v1/models", **headers)
