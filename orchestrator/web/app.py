@@ -26,6 +26,7 @@ from starlette.types import ASGIApp
 
 from campaigns.errors import CampaignError, UsageError
 from campaigns.judging.verdicts import Verdict
+from campaigns.records import CampaignStatus
 from orchestrator.stopping import request_stop
 from orchestrator.web import pages
 from orchestrator.web.guard import Guard, Token
@@ -86,7 +87,8 @@ class Pages:
             name = reader.resolve(path["id"])
             pairs = pairs_of(reader, name)
             now = live(reader, name, pairs)
-            summary = summarise(reader, name)
+            with self._judging:
+                summary = summarise(reader, name, self._memory.effects)
         plot, rows = pages.pair_plot(name, summary.plan, pairs)
         shown = {"summary": summary, "headline": headline(summary), "plot": plot, "pairs": rows, "n_pairs": len(pairs)}
         return self.render("campaign.html", name=name, now=now, **shown)
@@ -118,8 +120,9 @@ class Pages:
     def ask_stop(self, words: Mapping[str, str], path: Mapping[str, str]) -> str:
         with self.reader() as reader:
             name = reader.resolve(path["id"])
-            open_pairs = n_of_open_blocks(reader, name)
-        return self.render("stop.html", name=name, open_pairs=open_pairs, token=self.token.value)
+            running = reader.status(name) is CampaignStatus.RUNNING
+            open_pairs = n_of_open_blocks(reader, name) if running else 0
+        return self.render("stop.html", name=name, running=running, open_pairs=open_pairs, token=self.token.value)
 
 
 def application(store: Path, port: int) -> ASGIApp:

@@ -87,7 +87,7 @@ class Memory:
         file = reader.path.stat()
         found = {row[0]: (file.st_dev, file.st_ino, *row[1:]) for row in reader.connection.execute(_STATES)}
         old = [name for name in names if name not in self._groups or self._states.get(name) != found.get(name)]
-        self._states = found
+        self._states |= {name: found[name] for name in names if name in found}  # the others were not read
         return old
 
     def keep(self, groups: Mapping[str, dict[str, Effects]]) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy import text
 from campaigns.judging.past import Past, centred
 from campaigns.plan import Mode
 from campaigns.remarks import Decision
-from results.reading.effects import Effects, effects, mean_startups
+from results.reading.effects import Effects, Memory, effects, mean_startups
 from results.reading.profiles import is_profiled
 from results.store.reader import Reader
 
@@ -73,12 +73,14 @@ def lending(about: Known, every: Sequence[Known], without: Iterable[str] = ()) -
     return [other for other in before if other.campaign_id not in out]
 
 
-def pasts_of(reader: Reader, campaign_id: str, names: Sequence[str]) -> tuple[dict[str, Past], Past]:
+def pasts_of(
+    reader: Reader, campaign_id: str, names: Sequence[str], memory: Memory | None = None
+) -> tuple[dict[str, Past], Past]:
     """Of each of the campaign's groups by name, and of their mean."""
     every = known(reader)
     [about] = [each for each in every if each.campaign_id == campaign_id]
     lenders = lending(about, every, left_out(reader))
-    found = effects(reader, {other.campaign_id: other.plan for other in lenders}) if lenders else {}
+    found = effects(reader, {other.campaign_id: other.plan for other in lenders}, memory) if lenders else {}
     return Told(found).pasts(about, lenders, names)
 
 

@@ -25,6 +25,7 @@ from campaigns.remarks import Mark
 from results.reading import frames
 from results.reading.arrivals import ClientClock, client_clock
 from results.reading.differing import Differing, differing_pairs
+from results.reading.effects import Memory
 from results.reading.energy import energy_line
 from results.reading.exclusions import context_length, excluded, grouped, timed
 from results.reading.groups import Group, Part, Setting, build, part
@@ -139,7 +140,8 @@ class Summary:
         return codes
 
 
-def summarise(reader: Reader, campaign_id: str) -> Summary:
+def summarise(reader: Reader, campaign_id: str, memory: Memory | None = None) -> Summary:
+    """`memory` of a process that is asked often spares it reading earlier campaigns again."""
     campaign = reader.campaign(campaign_id)
     plan = json.loads(campaign.plan_json)
     requests = frames.requests(reader, campaign_id)
@@ -151,7 +153,10 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
     resolution_ms = _resolution_ms(lives)
     setting = Setting(plan, source, _required(plan, measured), resolution_ms)
     load = host_load(reader, campaign_id, campaign.provenance)
-    parts, judged, past = _judged(reader, campaign, pairs, requests, setting, load)
+    rows = grouped(judgeable(pairs, plan, reader.looks(campaign_id)), plan)
+    entering = [name for name, found in rows.items() if found.admissible.any()]
+    pasts = pasts_of(reader, campaign_id, entering, memory)
+    parts, judged = _judged(campaign, rows, requests, setting, pasts, load)
     required = setting.required
     exact, failed = pairs.exactness >= required, _failed(pairs)
     groups = tuple(build(name, of, judged.fixtures[name], setting) for name, of in parts.items())
@@ -183,7 +188,7 @@ def summarise(reader: Reader, campaign_id: str) -> Summary:
         energy=energy_line(measured, lives),
         clock=client_clock(measured),
         failures=tuple(failures),
-        missing=missing_notes(measured, plan, required, lives, len(past.startups) >= MIN_PAST),
+        missing=missing_notes(measured, plan, required, lives, len(pasts[1].startups) >= MIN_PAST),
         started_alike=started_alike(plan, lives),
         flags=_flags(measured),
         pair_flags=_pair_flags(pairs),
@@ -205,21 +210,19 @@ def _reason(reader: Reader, campaign_id: str) -> str:
 
 
 def _judged(
-    reader: Reader,
     campaign: Campaign,
-    pairs: pd.DataFrame,
+    rows: Mapping[str, pd.DataFrame],
     requests: pd.DataFrame,
     setting: Setting,
+    pasts: tuple[Mapping[str, Past], Past],
     load: HostLoad | None,
-) -> tuple[dict[str, Part], Judged, Past]:
+) -> tuple[dict[str, Part], Judged]:
     """The groups before and after they were judged, by the rules of the campaign's own version."""
-    rows = grouped(judgeable(pairs, setting.plan, reader.looks(campaign.campaign_id)), setting.plan)
-    entering = [name for name, found in rows.items() if found.admissible.any()]
-    each, whole = pasts_of(reader, campaign.campaign_id, entering)
+    each, whole = pasts
     parts = {name: part(found, requests, each.get(name, Past()), setting) for name, found in rows.items()}
     about = setting_of(setting.plan, whole, "" if load is None else load.waited)
     judge = rules_of(campaign.methodology_version)
-    return parts, judge({name: of.sample for name, of in parts.items()}, about), whole
+    return parts, judge({name: of.sample for name, of in parts.items()}, about)
 
 
 def _with_holm(groups: tuple[Group, ...]) -> tuple[Group, ...]:

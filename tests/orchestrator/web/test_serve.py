@@ -28,6 +28,7 @@ from orchestrator.cli import main
 from orchestrator.web.app import Pages, application
 from orchestrator.web.charts import Mark, chart
 from results.history.entries import Judged, history
+from results.reading.summary import summarise
 from results.store.reader import Reader
 from results.store.writer import Store
 from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
@@ -132,6 +133,7 @@ def test_every_page_and_no_name_becomes_markup(site: Site) -> None:
 
 def test_a_campaigns_page_has_the_answer_and_marks_that_tell(site: Site) -> None:
     [one, _] = ids(site)
+    assert "there is nothing to stop" in site.page(f"/campaign/{one}/stop")
     text = html.unescape(site.page(f"/campaign/{one}"))
     assert "three startups, all 12 pairs exact" in text and "the evidence is indicative" in text
     assert text.count('<g class="mark') - text.count('aria-hidden="true"><g class="mark') == 12
@@ -190,6 +192,13 @@ def test_what_is_remembered_is_what_would_be_computed(site: Site) -> None:
             store.failure(Failure(name, CREATED, Reason.OPERATOR, "a visitor", 0, 1))
         found = history(reader, memory=memory)
         assert found.equals(history(reader)) and int(found.n_admissible.iloc[-1]) == 4
+    first, second = reversed(ids(site)[-2:])
+    with Store.open(site.store) as store:
+        store.failure(Failure(second, CREATED, Reason.OPERATOR, "a visitor", 0, 1))
+    with Reader.open(site.store) as reader:
+        told = summarise(reader, first, memory.effects)  # which the second, later one tells nothing
+        assert told.judgement == summarise(reader, first).judgement
+        assert history(reader, memory=memory).equals(history(reader)), "what a page did not read has still changed"
 
 
 def test_a_store_of_an_older_version_is_copied_once_until_it_changes(tmp_path: Path) -> None:
