@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,13 +26,14 @@ from kernels.errors import KernelError, RankLost
 from runtime.errors import RuntimeFault
 from runtime.identity import numeric_environment
 from runtime.text.generation import NO_PENALTIES, Generation, Step
+from runtime.workers.beats import Beats
 from runtime.workers.protocol import Channel, Message, PeerGone
 
 if TYPE_CHECKING:
+    from kernels.publication import Ranks
     from runtime.workers.gate import GrammarTokenizer
 
 _PR_SET_PDEATHSIG = 1
-_WATCH_S = 0.25
 _NATIVE_TRACE = "\nException raised from "  # where torch goes on in C++
 
 
@@ -141,10 +141,12 @@ class Worker:
         }
 
     def watch(self) -> None:
-        """Ends this process, from a thread beside it, once another rank was waited for in vain: the main one may then
-        stand in a collective that never ends."""
+        """Ends this process, from a thread beside it, once another rank is silent or was waited for in vain: the main
+        one may then stand in a collective that never ends."""
         if self._group is not None:
-            threading.Thread(target=_until_lost, args=(self._group.ranks.lost, self._channel), daemon=True).start()
+            ranks = self._group.ranks
+            beats = Beats(Path(f"{ranks.place}-beats"), ranks.rank, ranks.size)
+            threading.Thread(target=_watch, args=(beats, ranks, self._channel), daemon=True).start()
 
     def serve(self) -> None:
         while True:
@@ -249,9 +251,8 @@ class Worker:
         self._channel.send({"event": "reply", "call": call, "value": value})
 
 
-def _until_lost(lost: Callable[[], str], channel: Channel) -> None:
-    while not (told := lost()):
-        time.sleep(_WATCH_S)
+def _watch(beats: Beats, ranks: Ranks, channel: Channel) -> None:
+    told = beats.until_silent(ranks.limit_s, ranks.lost)
     with suppress(PeerGone):
         channel.send({"event": "fatal", "message": told})
     os._exit(1)
