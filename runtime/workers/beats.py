@@ -1,8 +1,9 @@
 """Signs of life among the ranks of one host: counters in a file that all of them map.
 
 A rank that stands still leaves the others in a collective that never ends, whichever library it is of, and then nobody
-reads their sockets. So each has a thread that counts up its own counter and looks at the others'. Time is counted in the
-looker's own turns: a host that slept, or is too busy for everybody, makes nobody silent. Knows no requests and no torch.
+reads their sockets. So each has a thread that counts up its own counter and looks at the others'. Time is counted in
+the looker's own turns: a host that slept, or is too busy for everybody, makes nobody silent. Knows no requests and no
+torch.
 """
 
 from __future__ import annotations

@@ -89,6 +89,12 @@ def test_the_whole_stack_off_is_every_default_and_all_on_is_the_fastest_gated_on
     assert p.candidate.schedules == plan("arm@campaign.candidate=hopper-fused").candidate.schedules
 
 
+def test_two_ranks_differ_in_how_they_publish_alone() -> None:
+    p = plan("campaign=tp2")
+    assert p.differences == ("publication: default -> peers",) and "--tensor-parallel-size" in p.server.args
+    assert p.lease.count == 2 and p.required_exactness == 4
+
+
 def test_the_drafter_against_none_is_greedy_and_wants_equal_tokens() -> None:
     p = plan("campaign=speculation")
     assert p.differences == ("speculation: none -> dflash",)
