@@ -35,13 +35,17 @@ TASK = (
 
 @dataclass(frozen=True)
 class Curve:
-    """Which lengths, in prompt tokens. `scaled` shrinks the public ones to the model's capacity."""
+    """Which lengths, in prompt tokens. `scaled` shrinks the public ones to the model's capacity.
+
+    `caps` are the output tokens of each of the `lengths`, `output_tokens` where there are none.
+    """
 
     lengths: tuple[int, ...] = ()
     scaled: bool = False
     boundary: bool = False
     output_tokens: int = OUTPUT_TOKENS
     seeds: tuple[int, ...] = (0,)
+    caps: tuple[int, ...] = ()
 
     @property
     def wanted(self) -> bool:
@@ -51,8 +55,9 @@ class Curve:
 def curve_fixtures(curve: Curve, capacity: int, encode: Encode) -> tuple[Fixture, ...]:
     """Fixtures `context-N` in rising length, then `boundary`. `capacity`: tokens of prompt and answer together."""
     scaled = scaled_lengths(capacity, curve.output_tokens, shortest(encode)) if curve.scaled else ()
+    caps = dict(zip(curve.lengths, curve.caps, strict=True)) if curve.caps else {}
     lengths = sorted({*curve.lengths, *scaled})
-    made = [_fixture(f"context-{n}", n, curve.output_tokens, curve, capacity, encode) for n in lengths]
+    made = [_fixture(f"context-{n}", n, caps.get(n, curve.output_tokens), curve, capacity, encode) for n in lengths]
     if curve.boundary:
         room = capacity - BOUNDARY_OUTPUT_TOKENS
         made.append(_fixture("boundary", room, BOUNDARY_OUTPUT_TOKENS, curve, capacity, encode))

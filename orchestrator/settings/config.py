@@ -68,6 +68,7 @@ class CurveConfig:
     scaled: bool = False  # the public lengths in proportion to the model's capacity
     boundary: bool = False  # all but eight tokens of the capacity
     output_tokens: int = OUTPUT_TOKENS
+    caps: list[int] = field(default_factory=list)  # output tokens of each length, in their order
     seeds: list[int] = field(default_factory=lambda: [0])
 
 

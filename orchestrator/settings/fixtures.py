@@ -51,11 +51,17 @@ def curve_of(config: Config) -> Curve:
         at_least("fixtures.curve.lengths", length, 1)
     if not c.seeds:
         raise UsageError("fixtures.curve.seeds is empty; give at least one")
+    if c.caps and len(c.caps) != len(c.lengths):
+        raise UsageError(
+            f"fixtures.curve.caps has {len(c.caps)} figures for {len(c.lengths)} lengths; give one for each, or "
+            "fixtures.curve.caps=[] for output_tokens everywhere"
+        )
     return Curve(
         lengths=tuple(c.lengths),
         scaled=c.scaled,
         boundary=c.boundary,
         output_tokens=at_least("fixtures.curve.output_tokens", c.output_tokens, 1),
+        caps=tuple(at_least("fixtures.curve.caps", cap, 1) for cap in c.caps),
         seeds=tuple(c.seeds),
     )
 

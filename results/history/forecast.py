@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 
@@ -21,12 +24,13 @@ from campaigns.judging.planning import (
     variances,
 )
 from campaigns.judging.statistics import by_startup, percent, startup_medians
+from campaigns.records import StartupStatus
 from results.reading import frames
 from results.reading.effects import mean_startups
 from results.reading.groups import group_effects
 from results.reading.looks import looks_of, setting_of
 from results.reports.layout import table
-from results.store.reader import Reader
+from results.store.reader import Life, Reader
 
 _SPREADS = ("fixture", "sd in startups %", "sd between %")
 _HEADER = (*_SPREADS, "startups", "pairs", "half width %", "80 % stay below %", "hours")
@@ -40,8 +44,8 @@ def forecast(reader: Reader, campaign_id: str, wanted: float) -> str:
         raise NothingAdmissible(
             f"campaign {campaign_id} has no two startups with two admissible pairs: measure an A/A campaign first"
         )
-    startup_s, pair_s = costs(reader, campaign_id)
-    proposals = {name: propose(each, startup_s, pair_s, wanted) for name, each in known.items()}
+    cost = costs(reader, campaign_id)
+    proposals = {name: propose(each, cost.startup_s, cost.pair_s, wanted) for name, each in known.items()}
     rows = [_row(name, known[name], proposal) for name, proposal in proposals.items()]
     header = (
         "fixture",
@@ -53,7 +57,7 @@ def forecast(reader: Reader, campaign_id: str, wanted: float) -> str:
         "80 % below %",
         "hours",
     )
-    return table(header, rows) + _conclusion(proposals, startup_s, pair_s, wanted)
+    return table(header, rows) + _conclusion(proposals, cost, wanted) + again(reader, campaign_id, cost)
 
 
 def expectation(reader: Reader, campaign_id: str, effect: float) -> str:
@@ -77,19 +81,63 @@ def expectation(reader: Reader, campaign_id: str, effect: float) -> str:
     )
 
 
-def costs(reader: Reader, campaign_id: str) -> tuple[float, float]:
-    """Seconds that a startup adds beside its pairs (start, warm-ups), and seconds of one pair of every fixture."""
+@dataclass(frozen=True)
+class Costs:
+    """Seconds: of a campaign once (Ray, the lease), of a startup beside its measured requests (start, warm-ups, stop),
+    of one pair of every fixture."""
+
+    once_s: float
+    startup_s: float
+    pair_s: float
+
+    def hours(self, startups: int, pairs: int) -> float:
+        return (self.once_s + startups * (self.startup_s + pairs * self.pair_s)) / 3600
+
+    def words(self) -> str:
+        return f"a startup adds {self.startup_s:.1f} s, one pair of every fixture takes {self.pair_s:.1f} s"
+
+
+def costs(reader: Reader, campaign_id: str) -> Costs:
     requests = frames.requests(reader, campaign_id)
     seconds = (requests.end_ns - requests.send_ns) * 1e-9
     measured, warm = requests.phase == "measure", requests.phase == "warmup"
-    lives = [life.startup.ready_ns for life in reader.lives(campaign_id) if life.startup.ready_ns is not None]
-    ready_s = sum(lives) / len(lives) * 1e-9 if lives else 0.0
-    startups = max(1, requests.startup.nunique())
     per_arm = requests[measured].assign(s=seconds[measured]).groupby(["fixture", "seed", "role"]).s.mean()
     pair_s = float(per_arm.sum())
     if not pair_s:
         raise UsageError(f"campaign {campaign_id} has no measured request: there is nothing to plan from")
-    return ready_s + float(seconds[warm].sum()) / startups, pair_s
+    lives = reader.lives(campaign_id)
+    ready = [life.startup.ready_ns for life in lives if life.startup.ready_ns is not None]
+    told_s = sum(ready) / len(ready) * 1e-9 if ready else 0.0
+    startup_s = told_s + float(seconds[warm].sum()) / max(1, requests.startup.nunique())
+    asked = seconds[measured].groupby(requests[measured].startup).sum()
+    beside = [lived - float(asked.get(startup, 0.0)) for startup, lived in _lived(lives).items()]
+    # A store of another clock, or of a stopped startup, may say less than what is known from its requests.
+    startup_s = max([startup_s, *([sum(beside) / len(beside)] if beside else [])])
+    began = min((_utc(life.startup.created_utc) for life in lives), default=None)
+    once_s = (began - _utc(reader.campaign(campaign_id).created_utc)).total_seconds() if began else 0.0
+    return Costs(max(0.0, once_s), startup_s, pair_s)
+
+
+def _lived(lives: Sequence[Life]) -> dict[int, float]:
+    """Seconds from the beginning to the end of every startup that ended, both arms' servers together."""
+    spans: dict[int, list[datetime]] = {}
+    for life in lives:
+        if life.end is not None and life.end.status is StartupStatus.COMPLETE:
+            spans.setdefault(life.startup.startup, []).extend(
+                (_utc(life.startup.created_utc), _utc(life.end.ended_utc))
+            )
+    return {startup: (max(times) - min(times)).total_seconds() for startup, times in spans.items()}
+
+
+def _utc(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def again(reader: Reader, campaign_id: str, cost: Costs) -> str:
+    """What the same plan takes another time."""
+    plan = json.loads(reader.campaign(campaign_id).plan_json)
+    startups, pairs = int(plan["startups"]), int(plan["pairs"])
+    return f"the same again: {startups} startups of {pairs} pairs, about {60 * cost.hours(startups, pairs):.1f} min\n"
 
 
 def _row(name: str, found: Variances, proposal: Proposal | None) -> tuple[object, ...]:
@@ -100,13 +148,13 @@ def _row(name: str, found: Variances, proposal: Proposal | None) -> tuple[object
     return name, *sds, proposal.startups, proposal.pairs, *widths, proposal.hours
 
 
-def _conclusion(proposals: dict[str, Proposal | None], startup_s: float, pair_s: float, wanted: float) -> str:
-    costs_text = f"a startup adds {startup_s:.1f} s, one pair of every fixture takes {pair_s:.1f} s"
+def _conclusion(proposals: dict[str, Proposal | None], cost: Costs, wanted: float) -> str:
+    costs_text = cost.words()
     met = [proposal for proposal in proposals.values() if proposal is not None]
     if len(met) < len(proposals):
         return f"a half width of {percent(wanted):.2f} % is out of reach for some fixtures ({costs_text})\n"
     startups, pairs = max(p.startups for p in met), max(p.pairs for p in met)
-    hours = startups * (startup_s + pairs * pair_s) / 3600
+    hours = cost.hours(startups, pairs)
     return (
         f"campaign.startups={startups} campaign.pairs={pairs}: half width at most {percent(wanted):.2f} % on every "
         f"fixture with {100 * ASSURANCE:.0f} % assurance, about {hours:.2f} h ({costs_text})\n"

@@ -6,7 +6,7 @@ None where there is nothing to draw.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import pandas as pd
 from campaigns.judging.statistics import percent
 from campaigns.records import CPU_UUID
 from results.reading.groups import Group
+from results.reading.limits import Limit
 
 # Each stands for a CSS variable; results.reports.svg replaces them.
 INK, FAINT, CONTROL, CANDIDATE, BAND = "#010101", "#020202", "#030303", "#040404", "#050505"
@@ -131,6 +132,52 @@ def round_by_context(ax: Axes, rounds: pd.DataFrame, column: str) -> Axes | None
     ax.set_ylabel("ms per round, median")
     ax.legend()
     return ax
+
+
+def levels_by_context(ax: Axes, sized: Sequence[tuple[int, Group]], limit: Limit | None) -> Axes | None:
+    """Both arms' level over the context length, and what a round must take where the bytes it moves are known."""
+    drawn = False
+    for role in STYLE:
+        levels = [(length, getattr(group, role).level_ms) for length, group in sized]
+        points = [(length, level) for length, level in levels if level is not None]
+        if points:
+            ax.plot(*zip(*points, strict=True), label=role, **STYLE[role])
+            drawn = True
+    if not drawn:
+        return None
+    lengths = [length for length, _ in sized]
+    if limit is not None:
+        ax.plot(lengths, [limit.ms(n) for n in lengths], color=FAINT, linestyle=":", label=f"limit, {limit.device}")
+    _context_axis(ax, lengths)
+    ax.set_ylim(bottom=0)
+    ax.set_ylabel("ms per round")
+    ax.legend()
+    return ax
+
+
+def effects_by_context(ax: Axes, sized: Sequence[tuple[int, Group]]) -> Axes | None:
+    """Paired effect and its interval over the context length."""
+    effects: list[tuple[int, float]] = []
+    for length, group in sized:
+        if group.judgement.effect is None:
+            continue
+        effects.append((length, percent(group.judgement.effect)))
+        if (interval := group.judgement.interval) is not None:
+            ax.plot([length] * 2, [percent(interval.low), percent(interval.high)], color=BAND, linewidth=4)
+    if not effects:
+        return None
+    ax.plot(*zip(*effects, strict=True), **STYLE["candidate"])
+    ax.axhline(0, color=FAINT, linewidth=1)
+    _context_axis(ax, [length for length, _ in effects])
+    ax.set_ylabel("paired effect, %")
+    return ax
+
+
+def _context_axis(ax: Axes, lengths: Sequence[int]) -> None:
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(lengths, [f"{n / 1024:.4g}K" for n in lengths])
+    ax.minorticks_off()
+    ax.set_xlabel("tokens of the prompt")
 
 
 def acceptance(ax: Axes, group: Group) -> Axes | None:

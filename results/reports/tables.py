@@ -19,6 +19,7 @@ from campaigns.scorers.paired import Discordance, discordance, newest
 from results.reading.exclusions import context_length
 from results.reading.groups import Group
 from results.reading.levels import ArmLevels
+from results.reading.limits import limit_of
 from results.reading.summary import Summary
 from results.reports import cells
 from results.store.reader import Life
@@ -253,37 +254,49 @@ def datasets(summary: Summary) -> Table:
 
 
 def contexts(summary: Summary) -> Table | None:
-    """Fixtures whose names are context lengths: figures by length, and the growth from one to the next."""
-    lengths = ((context_length(group.fixture), group) for group in summary.groups)
-    sized = sorted(((length, group) for length, group in lengths if length), key=lambda item: item[0])
+    """Fixtures whose names are context lengths: what pull requests publish, and the growth from one to the next."""
+    sized = by_context(summary.groups)
     if len(sized) < 2:
         return None
+    limit = limit_of(summary.lives)
     header = (
         "context",
-        "control / candidate ms",
-        "decode tok/s",
-        "accepted / emitted per round",
-        "cold TTFT s",
-        "growth",
+        "control ms",
+        "candidate ms",
         "paired effect",
         "95 %",
+        "control / candidate tok/s",
+        "accepted / emitted per round",
+        *(["limit ms"] if limit else []),
+        "cold TTFT s",
+        "growth",
     )
     rows = tuple(
         (
             f"{length}" if group.seed is None or _one_seed(summary, group) else f"{length}, seed {group.seed}",
-            cells.both(group.control.level_ms, group.candidate.level_ms, 3),
-            cells.number(group.candidate.decode_tokens_per_s, 3),
-            cells.both(group.candidate.accepted_drafts_per_round, group.candidate.emitted_tokens_per_round, 6),
-            cells.number(_seconds(group.candidate.cold_ttft_ms), 3),
-            growth(before, (length, group)),
+            cells.number(group.control.level_ms, 3),
+            cells.number(group.candidate.level_ms, 3),
             cells.effect(group.judgement.effect),
             cells.bounds(group.judgement.interval),
+            cells.both(group.control.decode_tokens_per_s, group.candidate.decode_tokens_per_s, 3),
+            cells.both(group.candidate.accepted_drafts_per_round, group.candidate.emitted_tokens_per_round, 6),
+            *([cells.number(limit.ms(length), 3)] if limit else []),
+            cells.number(_seconds(group.candidate.cold_ttft_ms), 3),
+            growth(before, (length, group)),
         )
         for before, (length, group) in zip([None, *sized[:-1]], sized, strict=True)
     )
-    return Table(
-        "Context", header, rows, "Growth: the candidate's additional ms over the row above, and per 1024 tokens."
+    note = (
+        "tok/s: of decoding, at the acceptance that was measured. Growth: the candidate's additional ms over the row "
+        "above, and per 1024 tokens."
     )
+    return Table("Context", header, rows, f"{note} {limit.words()}" if limit else note)
+
+
+def by_context(groups: Sequence[Group]) -> list[tuple[int, Group]]:
+    """Groups whose fixtures are named after a context length, by that length."""
+    lengths = ((context_length(group.fixture), group) for group in groups)
+    return sorted(((length, group) for length, group in lengths if length), key=lambda item: item[0])
 
 
 def growth(before: tuple[int, Group] | None, now: tuple[int, Group]) -> str:

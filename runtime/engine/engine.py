@@ -21,6 +21,7 @@ from runtime.engine.graphs import Graphs
 from runtime.engine.prompts import COMPUTED, PROMPT_STATES, SNAPSHOT
 from runtime.engine.round import Decoder
 from runtime.engine.sequence import Finish, GenerateRequest, Generation, Prefill, RoundRecord
+from runtime.engine.traffic import round_bytes
 from runtime.engine.vocabulary import ShardedVocabulary, Vocabulary
 from runtime.errors import ModelError, RequestError
 from runtime.memory.cache import CACHE_DTYPES, DraftCache, PagedCache, hybrid_pages
@@ -176,6 +177,10 @@ class Engine:
     def counters(self) -> list[dict[str, Any]]:
         """Runs of each schedule since start, and what ranks had to send each other beside candidates."""
         return [*self.routes.counters(), *self.decoder.vocabulary.counters()]
+
+    def round_bytes(self) -> dict[str, int]:
+        """What a whole round must move through this device's memory at least (`runtime.engine.traffic`)."""
+        return round_bytes(self.decoder, self.block_size)
 
     def unsound(self) -> str:
         """After an error in a request: what the next one could not rely on; empty where it can. RuntimeError where the

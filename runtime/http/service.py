@@ -142,6 +142,7 @@ class Service:
             "kv_cache_dtype": facts["kv_cache_dtype"],
             "dtype": facts["dtype"],
             "tensor_parallel_size": len(self.client.workers),
+            "round_bytes": facts["round_bytes"],
             **({"made_weights": made} if (made := facts["made_weights"]) else {}),
         }
 

@@ -135,6 +135,7 @@ class Worker:
             "kv_cache_dtype": engine.kv_cache_dtype,
             "dtype": engine.dtype,
             "made_weights": engine.made_weights,
+            "round_bytes": engine.round_bytes(),
             "device": _device(torch, engine.device),
             "versions": {"torch": torch.__version__, **_cuda_version(torch)},
             "environment": numeric_environment(os.environ),

@@ -1,6 +1,7 @@
 """Whole requests: losslessness, stopping, capacity, the context pipeline, and what a request leaves behind."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from runtime.engine.sequence import Finish, GenerateRequest, Prefill, RoundRecor
 from runtime.errors import CapacityError, RequestError
 from runtime.memory.cache import E4M3
 from runtime.models.steps import PrefillStep
+from runtime.models.weights import draft_shapes, target_shapes
 from runtime.speculation import lookup
 from runtime.speculation.sampling import SamplingParams
 
@@ -423,3 +425,19 @@ def test_graphs_replay_what_runs_without_them(make: Any, speculation: str) -> No
         runs.append((tokens, engine.routes.counters()))
         assert bool(engine.decoder.graphs._captured) == graphs
     assert runs[0] == runs[1]
+
+
+def test_the_bytes_of_a_round_are_those_of_its_shapes(make: Any) -> None:
+    engine = make.engine()
+    target, draft = engine.decoder.target.config, engine.decoder.drafter.config
+    matrices = {n: math.prod(s) for n, s in target_shapes(target).items() if len(s) == 2 and "embed" not in n}
+    own = {n: math.prod(s) for n, s in draft_shapes(draft).items() if len(s) == 2 and "codebook" not in n}
+    again = sum(size for name, size in own.items() if ".k_proj" in name or ".v_proj" in name)  # of the context
+    head = target.vocab_size * target.hidden_size
+    heads = head * (2 - ("lm_head.weight" in matrices))
+    weights = sum(matrices.values()) + sum(own.values()) + again + heads
+    window = 2 * sum(engine.decoder.draft_cache.rings) * draft.num_key_value_heads * draft.head_dim
+    state = target.linear_num_value_heads * target.linear_key_head_dim * target.linear_value_head_dim
+    states = len(target.linear_layers) * (1 + draft.block_size) * state
+    token = len(target.full_layers) * 2 * target.num_key_value_heads * target.head_dim
+    assert engine.round_bytes() == {"fixed": 4 * (weights + window + states), "per_token": 4 * token}

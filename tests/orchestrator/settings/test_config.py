@@ -80,7 +80,18 @@ def test_the_published_curve_reaches_the_capacity_and_computes_each_prompt_once(
     lengths = [int(fixture.id.removeprefix("context-")) for fixture in p.fixtures]
     assert lengths == [1024, 4096, 16384, 65536, 131072, 261888] and p.startups == 3
     assert all(n + (f.max_tokens or 0) <= PUBLIC_CAPACITY for n, f in zip(lengths, p.fixtures, strict=True))
+    assert [fixture.max_tokens for fixture in p.fixtures] == [512, 512, 512, 384, 256, 256]
     assert p.server.prompt_state == "snapshot" and "agreeing" in p.server.model
+
+
+def test_a_cap_of_the_curve_is_that_of_one_of_its_lengths() -> None:
+    asked = ("campaign=curve27b", "fixtures.curve.lengths=[1024, 2048]")
+    assert [f.max_tokens for f in curve(config(*asked, "fixtures.curve.caps=[70, 40]"))] == [70, 40]
+    assert [f.max_tokens for f in curve(config(*asked, "fixtures.curve.caps=[]"))] == [256, 256]
+    with pytest.raises(UsageError, match=r"fixtures\.curve\.caps has 6 figures for 2 lengths"):
+        curve(config(*asked))
+    with pytest.raises(UsageError, match=r"fixtures\.curve\.caps"):
+        curve(config(*asked, "fixtures.curve.caps=[5, 0]"))
 
 
 def test_the_whole_stack_off_is_every_default_and_all_on_is_the_fastest_gated_one() -> None:

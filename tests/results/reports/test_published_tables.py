@@ -6,6 +6,7 @@ its inputs allow, the difference is recorded here instead of being fitted.
 
 import json
 import re
+import sqlite3
 from dataclasses import dataclass
 
 import pytest
@@ -173,21 +174,45 @@ def test_long_context_curve(ram):
     markdown = report(path)
     levels = ["16.008 / 15.982", "18.222 / 18.185", "20.084 / 20.040", "23.786 / 23.687", "37.547 / 37.298"]
     lengths = [name.removeprefix("context-") for name in CURVE]
-    assert [row(markdown, f"{length} ")[0] for length in lengths] == levels
-    growths = [row(markdown, f"{length} ")[4] for length in lengths[2:]]
+    assert [" / ".join(row(markdown, f"{length} ")[:2]) for length in lengths] == levels
+    growths = [row(markdown, f"{length} ")[7] for length in lengths[2:]]
     assert [growth.split()[0] for growth in growths] == ["+1.855", "+3.647", "+13.611"]
     per_1024 = [float(growth.split("(")[1].split()[0]) for growth in growths]
     assert per_1024 == pytest.approx([0.057968, 0.056977, 0.106546], abs=1e-5)  # from levels of three decimals
     # Medians of the listed startups' ratios: 23.687 / 23.786, 37.30 / 37.55.
-    effects = {length: row(markdown, f"{length} ")[5:7] for length in lengths}
+    effects = {length: row(markdown, f"{length} ")[2:4] for length in lengths}
     assert effects["131072"][0] == "-0.42 %" and effects["261888"][0] == "-0.67 %"
     assert re.fullmatch(r"-0\.5\d+ … -0\.3\d+ %", effects["131072"][1])  # t over three startups
-    decode = {length: float(row(markdown, f"{length} ")[1]) for length in lengths}
+    decode = {length: float(row(markdown, f"{length} ")[4].split(" / ")[1]) for length in lengths}
     published = {"1024": 295.464, "32768": 212.458, "261888": 124.306}
     for length, rate in published.items():
         assert decode[length] == pytest.approx(rate, rel=5e-5), length
     # Known differences: 196.015 (64K) and 165.712 (128K) were published; the round times give these.
     assert (decode["65536"], decode["131072"]) == pytest.approx((195.762, 165.622), abs=1e-3)
+
+
+def told(path, moved, name="NVIDIA H200", startup=0):
+    """What the servers say that a round moves, from `startup` on."""
+    with sqlite3.connect(path) as connection:
+        parts = "'$.round_bytes', json(?), '$.devices', json(?)"
+        query = f"UPDATE startup SET identity = json_set(identity, {parts}) WHERE startup >= ?"
+        connection.execute(query, (json.dumps(moved), json.dumps([{"rank": 0, "name": name}]), startup))
+    connection.close()
+    return report(path)
+
+
+def test_a_curve_has_the_limit_of_the_bandwidth_where_servers_tell_what_a_round_moves(ram):
+    path = measure(ram, CURVE, calibration=BLUNT)
+    assert "limit" not in report(path).split("## Context")[1].split("##")[0]
+    markdown = told(path, {"fixed": 24_000_000_000, "per_token": 32768})
+    # (24e9 + 32768 n) bytes / 4.8e12 bytes a second.
+    expected = {"1024": "5.007", "131072": "5.895", "261888": "6.788"}
+    assert {length: row(markdown, f"{length} ")[6] for length in expected} == expected
+    assert "24.00 GB a round and 32768 bytes a token" in markdown and "4.80 TB/s of the NVIDIA H200" in markdown
+    drawn = report(path, "html")
+    assert "limit, NVIDIA H200" in drawn and "Paired effects over the context" in drawn
+    assert "limit ms" not in told(path, {"fixed": 24_000_000_000, "per_token": 32768}, "Some other device")
+    assert "limit ms" not in told(path, {"fixed": 1, "per_token": 1}, startup=2)  # servers differ
 
 
 def test_a_pair_slower_by_less_than_the_client_can_see_is_listed_as_such(ram):
