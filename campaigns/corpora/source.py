@@ -105,4 +105,4 @@ def _line(path: Path, line: int, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}, line {line}: no JSON ({error}); fetch the file again") from error
+        raise UsageError(f"{path}, line {line}: no JSON ({error}); correct it, or fetch the file again") from error

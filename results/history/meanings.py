@@ -1,7 +1,6 @@
 """What the columns of the store mean, and their units: `campaign query --schema`. Knows names, reads no campaign.
 
-A column means the same wherever its name stands, in tables and in views; views name two columns anew, `startup_index`
-and `fixture_id` for `startup` and `fixture`, and `pair_index` for `repeat`.
+A column means the same wherever its name stands, in tables and in views; views have another name for five (ANEW).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, text
 
 from campaigns.errors import UsageError
-from campaigns.nearest import nearest
+from campaigns.nearest import alike, nearest
 
 HEADER = ("table", "kind", "column", "type", "unit", "meaning")
 CAMPAIGNS = "v_campaign"
@@ -21,6 +20,10 @@ CAMPAIGN_COLUMNS = (
     *("ci_low_pct", "ci_high_pct", "noise_floor_pct", "evidence", "verdict", "n_startups", "n_pairs", "n_admissible"),
     *("gpu", "host", "model", "git_commit", "tags"),
 )
+ANEW = {
+    "startup": "startup_index", "fixture": "fixture_id", "repeat": "pair_index",
+    "exactness": "exact_level", "divergence_index": "first_divergence",
+}  # fmt: skip
 _UNITS = {
     "ns": "ns", "ms": "ms", "s": "s", "mhz": "MHz", "mw": "mW", "mj": "mJ", "c": "degrees C", "bytes": "bytes",
     "pct": "%", "utc": "UTC", "log": "ln ratio", "sha256": "hex", "json": "JSON",
@@ -264,6 +267,21 @@ def _rows(connection: Connection, name: str, kind: str) -> Iterator[tuple[str, .
         return
     for row in connection.execute(text("SELECT name, type FROM pragma_table_info(:name)"), {"name": name}):
         yield name, kind, row.name, row.type.lower(), unit(row.name), MEANINGS.get(row.name, "")
+
+
+def meant(connection: Connection, sql: str, complaint: str) -> str:
+    """What SQLite's `no such table` or `no such column` may have meant; empty where nothing is like it."""
+    wrong = re.match(r"no such (column|table): (?:\w+\.)*(\w+)", complaint)
+    if wrong is None:
+        return ""
+    columns: dict[str, list[str]] = {}
+    for table, _, column, *_ in schema(connection):
+        columns.setdefault(table, []).append(column)
+    asked = [name for name in columns if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
+    known = list(columns) if wrong[1] == "table" else [column for name in asked for column in columns[name]]
+    other = (ANEW | {new: old for old, new in ANEW.items()}).get(wrong[2], "")
+    found = other if other in known else alike(wrong[2], known)
+    return f"; did you mean {found}?" if found else ""
 
 
 def unit(column: str) -> str:

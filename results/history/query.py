@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from campaigns.errors import UsageError
-from results.history.meanings import CAMPAIGN_COLUMNS, CAMPAIGNS
+from results.history.meanings import CAMPAIGN_COLUMNS, CAMPAIGNS, meant
 from results.store.reader import Reader
 
 _STEPS = 10_000  # of SQLite's virtual machine between two looks at the clock
@@ -42,14 +42,19 @@ def query(reader: Reader, sql: str, *, max_rows: int = 1000, max_s: float = 10.0
         cursor = connection.execute(sql)
         rows = cursor.fetchmany(max_rows + 1)
     except (sqlite3.Error, sqlite3.Warning) as error:
-        raise UsageError(_sentence(str(error), max_s)) from error
+        _free(connection)
+        raise UsageError(_sentence(str(error), max_s, meant(reader.connection, sql, str(error)))) from error
     finally:
-        connection.set_authorizer(None)
-        connection.set_progress_handler(None, 0)
+        _free(connection)
     if cursor.description is None:
         raise UsageError("the query answers nothing: write one SELECT")
     header = tuple(column[0] for column in cursor.description)
     return Answer(header, rows[:max_rows], len(rows) > max_rows)
+
+
+def _free(connection: sqlite3.Connection) -> None:
+    connection.set_authorizer(None)
+    connection.set_progress_handler(None, 0)
 
 
 def _add_campaigns(reader: Reader, connection: sqlite3.Connection) -> None:
@@ -84,9 +89,9 @@ def _authorise(action: int, *_: object) -> int:
     return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
 
-def _sentence(complaint: str, max_s: float) -> str:
+def _sentence(complaint: str, max_s: float, more: str) -> str:
     if "interrupted" in complaint:
         return f"the query was stopped after {max_s:g} s: narrow it, or raise --max-s"
     if "not authorized" in complaint or "prohibited" in complaint:
         return "the query may only read: write one SELECT"
-    return f"the query is not understood ({complaint}); campaign query --schema lists tables, views and columns"
+    return f"the query is not understood ({complaint}{more}); campaign query --schema lists tables, views and columns"

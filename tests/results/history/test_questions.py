@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.errors import UsageError
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
 from campaigns.records import Reason
 from orchestrator.cli import main
@@ -92,6 +93,22 @@ def test_every_column_has_a_meaning_and_no_meaning_is_left_over(reader):
     assert set(MEANINGS) == {row[2] for row in rows}
     assert {row[0] for row in rows} >= {"v_request", "v_pair", CAMPAIGNS, "request", "campaign"}
     assert (unit("ttft_ms"), unit("power_mw"), unit("ready_s"), unit("arm"), unit("ns")) == ("ms", "mW", "s", "", "ns")
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT fixture FROM v_pair", "no such column: fixture; did you mean fixture_id?"),
+        ("SELECT p.startup_index FROM pair p", "no such column: p.startup_index; did you mean startup?"),
+        ("SELECT efect_pct FROM v_campaign", "did you mean effect_pct?"),
+        ("SELECT 1 FROM v_pairs", "no such table: v_pairs; did you mean v_pair?"),
+        ("SELECT zzz FROM pair", "no such column: zzz);"),
+    ],
+)
+def test_a_wrong_name_is_told_the_right_one(store, sql, said):
+    with Reader.open(store) as reader, pytest.raises(UsageError) as told:
+        query(reader, sql)
+    assert said in str(told.value)
 
 
 def test_schema_on_the_command_line(store, capfd, tmp_path):
