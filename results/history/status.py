@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from textwrap import shorten
 
 from campaigns.judging.verdicts import counted
 from campaigns.records import Campaign, CampaignStatus
@@ -14,6 +15,7 @@ from results.reading.health import told_once
 from results.reading.looks import n_planned
 from results.store.reader import Reader
 
+_REASON = 100  # characters of it in a line; the report and the other formats have all of it
 STANDING = ("campaign_id", "created_utc", "name", "status", "reason", "n_pairs", "n_planned_pairs", "tags")
 
 
@@ -36,7 +38,7 @@ class Standing:
     @property
     def line(self) -> str:
         c = self.campaign
-        reason = f"  ({self.reason})" if self.reason else ""
+        reason = f"  ({shorten(self.reason, _REASON, placeholder=' …')})" if self.reason else ""
         pairs = f"{self.n_recorded}/{self.n_planned} pairs"
         tags = f"  [{', '.join(self.tags)}]" if self.tags else ""
         return f"{c.campaign_id}  {c.created_utc}  {self.status.value:<11}  {pairs}  {c.name}{tags}{reason}"

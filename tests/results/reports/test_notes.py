@@ -69,6 +69,18 @@ def test_status_is_in_the_order_of_time(stopped, capsys):
     assert len(times) == 3 and times == sorted(times)
 
 
+def test_a_list_has_the_beginning_of_a_long_reason_and_json_all_of_it(ram, capsys):
+    why = "startup 1 died because: " + " ".join(f"line-{i}" for i in range(40))
+    with Store.open(ram / "why.sqlite") as store:
+        name = Driver(store, PLAN, script).run()
+        store.status(name, CampaignStatus.FAILED, why)
+    assert main(["status", "--store", str(ram / "why.sqlite")]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert "(startup 1 died because: line-0" in line and line.endswith(" …)") and len(line) < 200
+    assert main(["status", "--format", "json", "--store", str(ram / "why.sqlite")]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["reason"] == why
+
+
 def test_a_log_s_lines_stand_below_what_they_belong_to(ram, capsys):
     with Store.open(ram / "log.sqlite") as store:
         name = Driver(store, PLAN, script).run()
