@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 from kernels import (
     accept,
@@ -25,7 +26,9 @@ from kernels import (
     walk,
 )
 from kernels.operators import OPERATORS, operator
-from kernels.registry import select
+from kernels.prefill_gdn import chunked
+from kernels.prefill_gdn.flash_linear import trial
+from kernels.registry import Refusal, select
 
 STRIDES = (3296 * 256, 256, 256, 1)
 ATTENTION = attention.Problem(
@@ -190,6 +193,7 @@ def equipped(monkeypatch):
     monkeypatch.setattr("kernels.registry.find_spec", lambda module: module)
     monkeypatch.setattr("kernels.native.building.lacking", lambda spec: None)
     monkeypatch.setattr("kernels.prefill_attention.flash.cudnn_trial", lambda *heads: "")
+    monkeypatch.setattr("kernels.prefill_gdn.flash_linear.trial", lambda *heads: "")
 
 
 @pytest.mark.parametrize(("op", "schedule"), CUDA, ids=[f"{op.name}/{s.name}" for op, s in CUDA])
@@ -219,3 +223,23 @@ def test_refuses_with_a_reason(name, schedule, change, words):
     chosen = select(operator(name), replace(GOOD[name], **change), schedule)
     assert chosen.schedule.name != schedule
     assert words in chosen.refusals[0][1].reason
+
+
+def test_a_library_that_computes_something_else_or_fails_here_is_refused(monkeypatch):
+    """The trial runs on the CPU here, torch's form in the library's place; what it finds wrong is a guard's reason."""
+    tried = trial.__wrapped__  # past the cache
+
+    def at(change):
+        def run(*operands):
+            out, after = chunked.run(*operands)
+            return change(out), after
+
+        monkeypatch.setattr("kernels.prefill_gdn.flash_linear.run", run)
+        return tried(2, 4, 64, 64, 4, "float16", "cpu")
+
+    assert at(lambda out: out) == ""
+    assert at(lambda out: out * 1.02).startswith("fla-core is 0.02 from torch's form for heads of 64")
+    assert at(lambda out: torch.roll(out, 1, 0)).startswith("fla-core is 1.")
+    assert at(lambda out: out.view(3, 5)).startswith("fla-core fails: RuntimeError: ")
+    monkeypatch.setattr("kernels.prefill_gdn.flash_linear.trial", lambda *heads: "told")
+    assert select(operator("prefill_gdn"), GOOD["prefill_gdn"], "fla").refusals == (("fla", Refusal("told")),)
