@@ -76,7 +76,7 @@ def build(options: argparse.Namespace) -> Engine:
         keep_nvfp4=options.weights != "dense",
     )
     shape = EngineShape.of(target, draft, chosen)
-    declared = Declaration(options.seed, options.weights, getattr(options, "accepted", None))
+    declared = Declaration(options.seed, options.weights)
     made = declared.target(target, draft, shape.device, shape.dtype, chosen.keep_nvfp4)
     drafter = declared.draft(draft, shape.device, shape.dtype, chosen.keep_nvfp4)
     shape = replace(shape, four_bits=made.four_bits, draft_four_bits=drafter.four_bits)
