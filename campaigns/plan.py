@@ -174,7 +174,10 @@ class ServerPlan:
 
     adapter: str
     model: str = ""  # folder of the checkpoint, or the served model's name for foreign servers
-    command: tuple[str, ...] = ()  # template with {port} {model} {workdir}
+    model_root: tuple[str, ...] = ()  # folders below which a host may have it
+    model_sha256: str = ""  # of the checkpoint's folder, where other hosts must find the same
+    model_bytes: int = 0
+    command: tuple[str, ...] = ()  # template with {port} {model} {workdir} {tree}
     base_url: str = ""
     proxy: str = ""  # http://HOST:PORT before an attached server; one of the environment is never used
     headers: tuple[tuple[str, str], ...] = ()  # of every request, beside the client's own

@@ -20,7 +20,7 @@ from campaigns.errors import (
 from campaigns.plan import Block
 from campaigns.records import Failure, Reason, StartupEnd, StartupStatus
 from orchestrator.life import Desk, Life
-from orchestrator.preparation import commanded
+from orchestrator.servers import commanded
 from orchestrator.startups.cluster import Cluster
 from orchestrator.startups.startup import StartupHandle
 

@@ -6,3 +6,5 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
+DISTRIBUTION = "dflash2-campaigns"
+MARK = "travelled"  # a file beside the code that a driver has sent to this host (orchestrator.startups.travelling)

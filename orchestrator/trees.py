@@ -28,12 +28,13 @@ def file_sha256(path: Path) -> str:
 
 def tree_sha256(root: Path, names: Iterable[str]) -> str:
     """Hash of the named folders (or files) below `root`, by relative path and content."""
-    paths = sorted((path.relative_to(root).as_posix(), path) for name in names for path in _files(root / name))
+    paths = sorted((path.relative_to(root).as_posix(), path) for name in names for path in files_below(root / name))
     lines = (f"{name}\0{file_sha256(path)}\n" for name, path in paths)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _files(path: Path) -> list[Path]:
+def files_below(path: Path) -> list[Path]:
+    """A file itself, or those of a folder that count."""
     if path.is_file():
         return [path]
     return [

@@ -11,15 +11,15 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from campaigns.errors import UsageError
+from orchestrator.hosts.software import versions
 from orchestrator.places import ROOT
 from orchestrator.trees import CONTROL_PLANE, DATA_PLANE, file_sha256, tree_sha256
 
-__all__ = ["CONTROL_PLANE", "DATA_PLANE", "file_sha256", "tree_sha256"]
+__all__ = ["CONTROL_PLANE", "DATA_PLANE", "file_sha256", "tree_sha256", "versions"]
 
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -59,21 +59,6 @@ def git_state(root: Path = ROOT) -> dict[str, str]:
     except (OSError, subprocess.CalledProcessError):
         return {}
     return {"git_commit": commit, "dirty_diff_sha256": hashlib.sha256(dirty).hexdigest() if dirty else ""}
-
-
-def versions() -> dict[str, str]:
-    """Versions of what takes part in a measurement, read from the installed distributions."""
-    names = ("torch", "ray", "hydra-core", "omegaconf", "sqlalchemy", "pandas", "numpy", "scipy", "tokenizers")
-    found = {name: metadata.version(name) for name in names if _installed(name)}
-    return {"python": platform.python_version(), **found}
-
-
-def _installed(name: str) -> bool:
-    try:
-        metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def host() -> dict[str, Any]:

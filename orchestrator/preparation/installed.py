@@ -8,9 +8,8 @@ from __future__ import annotations
 from importlib import metadata
 
 from campaigns.errors import WorldError
-from orchestrator.places import ROOT
+from orchestrator.places import DISTRIBUTION, ROOT
 
-DISTRIBUTION = "dflash2-campaigns"
 MISSING = f"this tree was never installed: there is no distribution {DISTRIBUTION}"
 REMEDY = f"make setup, or pip install -e {ROOT}"
 

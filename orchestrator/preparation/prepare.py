@@ -27,9 +27,10 @@ from orchestrator.hosts.claim import asked_for
 from orchestrator.hosts.cpu import CpuInventory
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.places import ROOT
-from orchestrator.preparation import commanded, identity, schedules
+from orchestrator.preparation import identity, schedules
 from orchestrator.preparation.installed import check_installed
 from orchestrator.preparation.prompts import Checkpoint, budget
+from orchestrator.servers import commanded, weights
 from orchestrator.servers.adapters import open_adapter
 from orchestrator.servers.adapters.attach import AttachedServer
 from orchestrator.servers.adapters.control import check_listening
@@ -85,6 +86,7 @@ def prepare(config: Config, raw: Any, files: Mapping[str, str] | None = None, *,
     model = _model(config.server)
     checkpoint = Checkpoint.open(model) if model else None
     plan = build_plan(config, _prompts(config, checkpoint))
+    plan = replace(plan, server=_with_weights(plan, model))
     _check_lives(plan)
     if build and not plan.lease.ray_address:
         _check_here(plan)
@@ -194,12 +196,25 @@ def _model(server: ServerConfig) -> Path | None:
     ours, name = server.adapter == "dflash2", server.model
     if ours and not name:
         raise UsageError("server.model is empty: name the folder of a checkpoint")
-    folder = ROOT / name
+    folder = weights.named(name, tuple(server.model_root))
     if ours and not folder.is_dir():
         made_by = server.model_command.replace("{model}", name)
         remedy = f"make it with: {made_by}" if made_by else "name one that holds a checkpoint"
         raise UsageError(f"server.model={name}: no such folder; {remedy}")
     return folder if ours or (name and (folder / "config.json").is_file()) else None
+
+
+def _with_weights(plan: CampaignPlan, model: Path | None) -> ServerPlan:
+    """The server told where this host has its checkpoint; for other hosts, what they must have."""
+    server = plan.server
+    if model is None:
+        return server
+    if model != ROOT / server.model:
+        server = replace(server, model=str(model))
+    if not plan.lease.ray_address:
+        return server
+    sha256, size = identity.checkpoint_hashes(model)["weights_sha256"], weights.size_bytes(model)
+    return replace(server, model=str(model), model_sha256=sha256, model_bytes=size)
 
 
 def _build(plan: CampaignPlan, model: Path | None) -> Build:

@@ -111,6 +111,7 @@ class StartupConfig:
 class ServerConfig:
     adapter: str = MISSING
     model: str = ""
+    model_root: list[str] = field(default_factory=list)  # folders below which a host may have the model
     model_command: str = ""  # what makes the folder {model} where it is missing; only said, never run
     command: list[str] = field(default_factory=list)
     base_url: str = ""

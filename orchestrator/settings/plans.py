@@ -137,6 +137,7 @@ def _server(config: Config) -> ServerPlan:
         raise UsageError(f"server.ready_path={s.ready_path}: write a path, as /health")
     values = {**vars(s), "command": tuple(s.command), "args": tuple(s.args), "env": tuple(sorted(s.env.items()))}
     values["api_key_file"] = str(Path(s.api_key_file).expanduser().absolute()) if s.api_key_file else ""
+    values["model_root"] = tuple(str(Path(root).expanduser().absolute()) for root in s.model_root)
     values["headers"] = tuple(sorted(s.headers.items()))
     values["request_fields"] = tuple((name, json.dumps(value)) for name, value in sorted(s.request_fields.items()))
     del values["model_command"]

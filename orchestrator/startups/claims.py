@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,12 +23,17 @@ from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.hosts.process import die_with_parent
+from orchestrator.hosts.software import versions
 from orchestrator.places import ROOT
+from orchestrator.servers import commanded, weights
 from orchestrator.startups.cluster import Cluster, Placement, place
+from orchestrator.startups.pulse import Heard
 from orchestrator.startups.stand import starts_servers
-from orchestrator.trees import CONTROL_PLANE, tree_sha256
+from orchestrator.trees import CONTROL_PLANE, DATA_PLANE, tree_sha256
 
 _ANSWER_S = 60.0  # beyond what a call may take by itself
+_HASH_S = 900.0  # for code to arrive and large weights to be hashed
+_SHOWN = 12  # characters of a hash
 _LOOK_S = 1.0  # between two looks at what else may have ended
 _TRY_S = 10.0  # between two tries to get one more claim, where the campaign has some
 
@@ -40,18 +45,26 @@ class Ground:
     host: str
     device_names: tuple[str, ...]
     code_sha256: str
+    versions: Mapping[str, str]
+    files: Mapping[str, str]  # of a server that a command line starts, by content
 
     @classmethod
-    def here(cls, device_names: tuple[str, ...]) -> Ground:
-        return cls(socket.gethostname(), device_names, tree_sha256(ROOT, CONTROL_PLANE))
+    def here(cls, device_names: tuple[str, ...], plan: CampaignPlan, path: str | None) -> Ground:
+        """`path` is the PATH that servers will have."""
+        code = tree_sha256(ROOT, (*CONTROL_PLANE, *DATA_PLANE))
+        files = commanded.named(commanded.files_of(plan, path))
+        files |= {f"tree {arm.tree}": commanded.tree_of(arm) for arm in (plan.control, plan.candidate) if arm.tree}
+        return cls(socket.gethostname(), device_names, code, versions(), files)
 
     def require_like(self, other: Ground) -> None:
         """IdentityMismatch that names both hosts where startups here would not be those of there."""
         if self.code_sha256 != other.code_sha256:
             raise IdentityMismatch(
-                f"{self.host} has other code in {ROOT} ({self.code_sha256[:12]}) than {other.host} "
-                f"({other.code_sha256[:12]}): bring both to the same commit, or take one of them out of the cluster"
+                f"{self.host} has other code ({self.code_sha256[:12]}) than {other.host} ({other.code_sha256[:12]}), "
+                "though it was sent there: take one of them out of the cluster"
             )
+        self._require_same("", self.versions, other, other.versions)
+        self._require_same("sha256 of ", self.files, other, other.files)
         if self.device_names != other.device_names:
             theirs, ours = (", ".join(names) for names in (other.device_names, self.device_names))
             raise IdentityMismatch(
@@ -59,17 +72,32 @@ class Ground:
                 "of them out of the cluster, or name devices by lease.uuids"
             )
 
+    def _require_same(self, what: str, mine: Mapping[str, str], other: Ground, its: Mapping[str, str]) -> None:
+        for name in sorted(mine.keys() | its.keys()):
+            ours, theirs = (each.get(name, "none")[:_SHOWN] for each in (mine, its))
+            if mine.get(name) != its.get(name):
+                raise IdentityMismatch(
+                    f"{self.host} has {what}{name.removeprefix('server.file.')} {ours} and {other.host} has {theirs}: "
+                    "bring both to the same, or take one of them out of the cluster"
+                )
 
-class ClaimActor:
+
+class ClaimActor(Heard):
     """Holds a claim on its host for as long as it lives."""
 
     def __init__(self) -> None:
         die_with_parent()
+        super().__init__()
         self._claim: Claim | None = None
 
-    def take(self, plan: LeasePlan, campaign: str, wait_s: float, idle: bool) -> tuple[tuple[str, ...], Ground]:
-        self._claim = _take(plan, campaign, time.monotonic() + wait_s, idle)
-        return self._claim.uuids, Ground.here(tuple(device.name for device in self._claim.devices))
+    def take(
+        self, plan: CampaignPlan, campaign: str, wait_s: float, idle: bool, path: str | None
+    ) -> tuple[tuple[str, ...], Ground, str]:
+        """UUIDs, what this host has, and where it has the model."""
+        model = weights.found(plan.server, socket.gethostname())
+        self._claim = _take(plan.lease, campaign, time.monotonic() + wait_s, idle)
+        names = tuple(device.name for device in self._claim.devices)
+        return self._claim.uuids, Ground.here(names, plan, path), model
 
     def holds(self) -> bool:
         return self._claim is not None
@@ -81,6 +109,7 @@ class RemoteClaim:
     actor: Any
     node_id: str
     uuids: tuple[str, ...] = ()
+    model: str = ""  # as its host has it
 
     def stands(self) -> bool:
         """False where the actor or its host is gone, and the claim with it."""
@@ -109,10 +138,12 @@ class Claims:
 
     def __init__(self, cluster: Cluster, plan: CampaignPlan, campaign_id: str) -> None:
         self.cluster, self.plan, self._campaign = cluster, plan.lease, f"campaign {campaign_id}"
+        self._whole, self._path = plan, cluster.environment.get("PATH")
         self._idle = starts_servers(plan)
         self._free: list[Held] = []
         self._used: list[Held] = []
         self._placed: Counter[str] = Counter()  # claims by the node that has them, those too that are just being made
+        self._refused: set[str] = set()  # nodes that cannot serve this campaign
         self._changed = threading.Condition()
         self._placing = threading.Lock()
         self._ground: Ground | None = None  # of the first claim; all others must be like it
@@ -143,9 +174,21 @@ class Claims:
             self._free.append(held)
             self._changed.notify()
 
+    def give_up_host(self, held: Held) -> None:
+        """Instead of giving it back: no startup of this campaign is to run there again."""
+        if not isinstance(held, RemoteClaim):
+            self.give_back(held)
+            return
+        with self._changed:
+            self._used.remove(held)
+            self._refused.add(held.node_id)
+            self._changed.notify()
+        self._give_up(held)
+
     def release(self) -> None:
         for held in (*self._free, *self._used):
-            held.release()
+            if isinstance(held, Claim) or not self.cluster.gone():  # actors end by themselves where nobody is heard
+                held.release()
 
     def _left(self) -> Held | None:
         """A claim of an earlier startup; one whose host is gone is given up."""
@@ -194,14 +237,15 @@ class Claims:
         import ray
 
         placement, node_id = self._place(deadline)
-        options = {"num_cpus": 0, "scheduling_strategy": placement.strategy, "max_restarts": 0}
+        options = {"num_cpus": 0, "scheduling_strategy": placement.strategy, "max_restarts": 0, "max_concurrency": 2}
         held = RemoteClaim(placement, ray.remote(ClaimActor).options(**options).remote(), node_id)
+        self.cluster.beats.add(held.actor)
         wait_s = max(0.0, deadline - time.monotonic())
         try:
-            answer = held.actor.take.remote(self.plan, self._campaign, wait_s, self._idle)
-            uuids, ground = _ask(answer, wait_s + _ANSWER_S, self.cluster)
+            answer = held.actor.take.remote(self._whole, self._campaign, wait_s, self._idle, self._path)
+            uuids, ground, model = _ask(answer, wait_s + _HASH_S, self.cluster)
             self._require_like(ground)
-            return replace(held, uuids=uuids)
+            return replace(held, uuids=uuids, model=model)
         except BaseException:
             self._give_up(held)
             raise
@@ -209,19 +253,22 @@ class Claims:
     def _require_like(self, ground: Ground) -> None:
         with self._changed:
             if self._ground is None:
-                ground.require_like(replace(Ground.here(ground.device_names), host="this driver's host"))
+                ours = Ground.here(ground.device_names, self._whole, self._path)
+                ground.require_like(replace(ours, host="this driver's host"))
                 self._ground = ground
             ground.require_like(self._ground)
 
     def _give_up(self, held: RemoteClaim) -> None:
         with self._changed:
             self._placed[held.node_id] -= 1
+        self.cluster.beats.drop(held.actor)
         held.release()
 
     def _place(self, deadline: float) -> tuple[Placement, str]:
         """One after the other: where the next may go depends on where the last one went."""
         with self._placing:
             full = [node for node, claims in self._placed.items() if claims >= self.plan.per_host]
+            full = [*{*full, *self._refused}]
             placement = replace(place(self.cluster, self.plan, (), deadline, full), shared=True)
             with self._changed:
                 self._placed[placement.node_id] += 1

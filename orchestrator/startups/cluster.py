@@ -27,6 +27,8 @@ from campaigns.plan import LeasePlan
 from campaigns.records import Process
 from orchestrator.hosts.process import alive, identify
 from orchestrator.startups.head import device_resource, first_line, silence, started, unobtrusive
+from orchestrator.startups.pulse import Beats, Pulse
+from orchestrator.startups.travelling import packed
 
 _JOIN_S = 60.0
 _CONNECT_S = 5.0
@@ -64,6 +66,8 @@ class Cluster:
     claims: dict[LeasePlan, Any] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()  # of a private Ray, those without which nothing goes on
     halted: threading.Event = field(default_factory=threading.Event)
+    pulse: Pulse = field(default_factory=Pulse)  # of a joined head
+    beats: Beats = field(default_factory=Beats)  # for actors on other hosts
 
     def require_alive(self) -> None:
         """RayLost at once where one of them has ended; Ray would wait a minute and then end this process, too. Halted
@@ -72,11 +76,20 @@ class Cluster:
         if self.halted.is_set():
             raise Halted
         if gone := self.gone():
-            raise _lost(self, f"its process {', '.join(gone)} ended")
+            raise _lost(self, gone)
 
-    def gone(self) -> list[str]:
+    def await_head(self) -> None:
+        """Before anything is asked of Ray that only its head can answer. Raises as `require_alive`."""
+        self.require_alive()
+        while not self.pulse.answers():
+            time.sleep(_LOOK_S)
+            self.require_alive()
+
+    def gone(self) -> str:
+        """Why nothing goes on; empty while it does."""
         living = alive(self.processes)
-        return [process.role for process in self.processes if process not in living]
+        ended = ", ".join(process.role for process in self.processes if process not in living)
+        return f"its process {ended} ended" if ended else self.pulse.lost()
 
     def end(self) -> None:
         """What is left of a private Ray that is gone in part: it would answer nothing, and wait for what is gone."""
@@ -138,10 +151,12 @@ def connect(plan: LeasePlan, halted: threading.Event | None = None) -> Iterator[
 
         with _joined(plan.ray_address) if plan.ray_address else started(plan) as address:
             private, halted = not plan.ray_address, halted or threading.Event()
-            cluster = Cluster(private, address, environment, processes=_vital(private), halted=halted)
+            pulse = Pulse(plan.ray_address)
+            cluster = Cluster(private, address, environment, processes=_vital(private), halted=halted, pulse=pulse)
             try:
                 yield cluster
             finally:
+                cluster.beats.end()
                 for claims in cluster.claims.values():
                     claims.release()
                 with silence():
@@ -180,8 +195,11 @@ def _joined(address: str) -> Iterator[str]:
 
     _probe(address)
     try:
-        with unobtrusive():
-            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+        with packed() as code, unobtrusive():
+            there = {"working_dir": str(code)}
+            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, runtime_env=there)
+    except WorldError:
+        raise
     except Exception as error:
         raise WorldError(f"lease.ray_address={address}: Ray refused us ({first_line(error)}).") from error
     yield address
@@ -220,6 +238,7 @@ def place(
     import ray
     from ray.util import placement_group
 
+    cluster.await_head()
     if not any(node["Alive"] for node in ray.nodes()):  # type: ignore[no-untyped-call]
         raise _lost(cluster, "no host of it is alive")
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]

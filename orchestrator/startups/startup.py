@@ -7,11 +7,13 @@ what the actor raises crosses as itself. Which requests to send, and what to sto
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -25,23 +27,26 @@ from orchestrator.hosts.locks import Kind, LockFolder
 from orchestrator.hosts.process import alive, die_with_parent
 from orchestrator.startups.claims import Claims, Held, RemoteClaim, claims_of
 from orchestrator.startups.cluster import Cluster, Placement, place
+from orchestrator.startups.pulse import Heard
 from orchestrator.startups.stand import Assignment, Stand
 
 T = TypeVar("T")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # what a host's disk may answer
 _ANSWER_S = 60.0  # beyond what a call may take by itself
 _STOP_S = 60.0
 _LOOK_S = 1.0  # between two looks at Ray's own processes
 _LEFT_S = 10.0  # beyond the grace: how long what is left of a lost startup may take to end
 
 
-class StandActor(Stand):
+class StandActor(Stand, Heard):
     """The stand as Ray runs it: its parent is the raylet, whose death it would otherwise survive."""
 
     def __init__(self, assignment: Assignment) -> None:
         die_with_parent()
+        Heard.__init__(self)
         self._fault: CampaignError | None = None
         try:
-            super().__init__(assignment)
+            Stand.__init__(self, assignment)
         except CampaignError as error:
             self._fault = error  # Ray would wrap what a constructor raises
 
@@ -60,9 +65,12 @@ class StartupHandle:
         self._processes: tuple[Process, ...] = ()
         self._end: StartupEnd | None = None
         self._host = ""
+        self._refused = False  # the host takes no more files
         try:
+            self._cluster.await_head()
             self._placement = _placement(claims, held, deadline)
-            self._actor = _spawn(self._placement, assignment)
+            self._actor = _spawn(self._placement, _there(held, assignment))
+            self._cluster.beats.add(self._actor)
         except BaseException:
             claims.give_back(held)
             raise
@@ -193,6 +201,10 @@ class StartupHandle:
                 if time.monotonic() >= deadline:
                     raise ServerFailed(f"The startup did not answer `{method}` within {timeout_s:g} s.")
         except RayTaskError as error:
+            if isinstance(error.cause, OSError) and error.cause.errno in _FULL:
+                self._refused = True
+                where = self._host or "the leased host"
+                raise ServerFailed(f"{where} refused `{method}` a file: {error.cause}; make room there") from None
             raise _cause(error) from None
         except (RayError, ConnectionError) as error:
             self._cluster.require_alive()
@@ -217,6 +229,7 @@ class StartupHandle:
         from ray.exceptions import RayError
 
         try:
+            self._cluster.beats.drop(self._actor)
             if self._cluster.gone():
                 self._cluster.end()  # and the actor with its raylet
                 return
@@ -224,7 +237,7 @@ class StartupHandle:
                 with suppress(RayError, ConnectionError, ValueError):
                     step()
         finally:
-            self._claims.give_back(self._held)
+            (self._claims.give_up_host if self._refused else self._claims.give_back)(self._held)
 
 
 def _placement(claims: Claims, held: Held, deadline: float) -> Placement:
@@ -234,11 +247,19 @@ def _placement(claims: Claims, held: Held, deadline: float) -> Placement:
     return place(claims.cluster, claims.plan, held.uuids, deadline)
 
 
+def _there(held: Held, assignment: Assignment) -> Assignment:
+    """With the weights where the claim's host has them."""
+    if not isinstance(held, RemoteClaim):
+        return assignment
+    plan = assignment.plan
+    return replace(assignment, plan=replace(plan, server=replace(plan.server, model=held.model)))
+
+
 def _spawn(placement: Placement, assignment: Assignment) -> Any:
     import ray
 
-    # Two threads: `stop` must reach an actor that waits for a long answer.
-    options = {**placement.options(), "max_concurrency": 2, "max_restarts": 0, "max_task_retries": 0}
+    # Three threads: `stop`, and that the driver is there, must reach an actor that waits for a long answer.
+    options = {**placement.options(), "max_concurrency": 3, "max_restarts": 0, "max_task_retries": 0}
     return ray.remote(StandActor).options(**options).remote(assignment)
 
 

@@ -46,9 +46,9 @@ class CommandServer(OpenAIServer):
             raise UsageError(
                 "server.command is empty: give the command line as a list, with {port} where the port goes"
             )
+        _check_template((*plan.command, *plan.args, *(word for arm in arms for word in arm.args)), plan)
         arm = self.one_arm(arms)
         template = (*plan.command, *plan.args, *arm.args)
-        _check_template(template, plan)
         env = filled_env(plan, arm)
         _check_tree((*template, *dict((*plan.env, *arm.env)).values()), arm)
         values = {"port": str(port), "model": model_path(plan.model), "workdir": str(workdir), "tree": arm.tree}

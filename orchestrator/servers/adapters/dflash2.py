@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, ServerPlan
 from campaigns.routes import hits_name, refusal_name
+from orchestrator.places import MARK, ROOT
 from orchestrator.servers import fields
 from orchestrator.servers.adapters.command import filled_env, model_path
 from orchestrator.servers.adapters.control import Session, ask_json, ask_object, said
@@ -66,9 +67,10 @@ class Dflash2Server(OpenAIServer):
 
 
 def _environment(plan: ServerPlan, arm: Arm) -> dict[str, str]:
-    """`python -m runtime.server` runs the tree's code where Python finds it before the installation's."""
+    """`python -m runtime.server` runs the code of the arm's tree, or what was sent here, before what is installed."""
     env = filled_env(plan, arm)
-    return {**env, "PYTHONPATH": ":".join(filter(None, (arm.tree, env.get("PYTHONPATH"))))} if arm.tree else env
+    tree = arm.tree or (str(ROOT) if (ROOT / MARK).is_file() else "")
+    return {**env, "PYTHONPATH": ":".join(filter(None, (tree, env.get("PYTHONPATH"))))} if tree else env
 
 
 def flag_value(words: Sequence[str], flag: str) -> str | None:

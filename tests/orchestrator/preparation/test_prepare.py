@@ -128,7 +128,7 @@ def test_a_server_on_cuda_is_refused_where_nothing_but_the_cpu_can_be_leased(mon
         ((*ATTACH, "server.base_url='http://a:8x'"), "server.base_url=http://a:8x: write http"),
         ((*ATTACH, "startup=co_resident", "server.base_url='http://a:1'", "campaign.mode=ab",
           "campaign.candidate.name=b", "+campaign.candidate.env={A: b}"),
-         "env and args cannot reach a server that already runs"),
+         "env, args and tree cannot reach a server that already runs"),
         (("server.args=[--max-model-len,many]",), "server.args: --max-model-len many: must be a whole number above 0"),
         (("server=random_27b", "server.model=none"), "make it with: python -m runtime.models.random_model none"),
         (("server.model=runtime/checkpoints",), "server.model=.*runtime/checkpoints: no config.json there"),

@@ -126,7 +126,7 @@ def test_a_node_is_killed_and_another_driver_goes_on(nodes: Any, tmp_path: Path)
 
     survivor = nodes.nodes[3]
     second = place.start(*survivor.within(CAMPAIGN, "resume", "last", "--store", place.store))
-    assert second.wait(500) == Exit.COMPLETE, place.told[-4000:]
+    assert second.wait(500) in (Exit.COMPLETE, Exit.SLOWER), place.told[-4000:]
 
     with Reader.open(place.store) as reader:
         campaign = reader.campaigns()[-1].campaign_id
@@ -174,7 +174,7 @@ def test_a_cable_is_drawn_and_nothing_is_left_on_the_host_that_still_lives(nodes
         running = [life.startup.host for life in reader.lives(reader.campaigns()[-1].campaign_id) if life.end is None]
     cut = next(node for node in nodes.nodes.values() if node.name in running)
     cut.cut()
-    assert driver.wait(500) == Exit.COMPLETE, place.told[-4000:]
+    assert driver.wait(500) in (Exit.COMPLETE, Exit.SLOWER), place.told[-4000:]
     with Reader.open(place.store) as reader:
         campaign = reader.campaigns()[-1].campaign_id
         lives = reader.lives(campaign)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from campaigns.plan import Arm, CampaignPlan
 from orchestrator.places import ROOT
-from orchestrator.preparation.identity import file_sha256, tree_sha256
+from orchestrator.trees import file_sha256, tree_sha256
 
 _OURS = "dflash2"  # it has an identity of its own
 _READ = frozenset(  # what a server reads and does not write; an executable file is read whatever its name
@@ -49,12 +49,12 @@ _READ = frozenset(  # what a server reads and does not write; an executable file
 )
 
 
-def files_of(plan: CampaignPlan) -> dict[Path, str]:
-    """Path -> SHA-256 of what it holds now."""
+def files_of(plan: CampaignPlan, path: str | None = None) -> dict[Path, str]:
+    """Path -> SHA-256 of what it holds now. `path` is the PATH that the server will have; None: this process's."""
     if plan.server.adapter == _OURS:
         return {}
     found = {path for word in _words(plan) for path in _named(word)}
-    if plan.server.command and (program := shutil.which(plan.server.command[0])):
+    if plan.server.command and (program := shutil.which(plan.server.command[0], path=path)):
         found.add(Path(program))
     found |= {module for path in found if path.suffix == ".py" for module in _imported(path)}
     hashes = {path: file_sha256(path) for path in sorted(found)}

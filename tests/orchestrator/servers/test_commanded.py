@@ -13,8 +13,8 @@ from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
 from campaigns.provenance import differing_keys
 from orchestrator.attempt import _require_same_files
 from orchestrator.launch import composed
-from orchestrator.preparation.commanded import files_of
 from orchestrator.preparation.prepare import prepare_again
+from orchestrator.servers.commanded import files_of
 
 WORDS = (
     "server=command",
