@@ -87,4 +87,13 @@ EQUIVALENT: dict[str, str] = {
     "043caa06": _HINT,
     "066a438a": _HINT,
     "06713867": _HINT,
+    # walk/path.h
+    "360e5841": "some race is above 0 or is no number, so the first choice is always replaced",
+    "8e1fcce0": _WIDER,
+    "974b8829": _WIDER,
+    # commit/rows.h, commit/rows.cpp
+    "160bb1b7": "addresses beyond the last ring are copied in vain and overwritten by the slots, or never read",
+    "5a5a17cf": "without a window a block more finds nothing to copy",
+    "6b5eed60": _WIDER,
+    "a2dfdde5": "another code for what the guard refuses",
 }

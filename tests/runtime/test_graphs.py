@@ -84,8 +84,11 @@ def test_drafts_launched_before_the_verdict_is_read_are_those_of_the_round(
                 "max_tokens": min(40, 110 - length),
                 "eos_ids": [seed + 3] if seed % 2 else (),
             }
+            before = len(launched)
             answer = make.answer(engine, make.prompt_of(length, seed), **asked)
             found.append((answer.tokens, [(r.rows, r.accepted, r.routes) for r in answer.rounds]))
+            ahead = sum(made is not None for made in launched[before:])
+            assert asked["eos_ids"] or ahead < len(answer.rounds), "drafts that no round could use"
             ends = [r.ended_ns for r in answer.rounds]
             assert all(
                 r.total_ns <= end - before for r, end, before in zip(answer.rounds[1:], ends[1:], ends, strict=False)

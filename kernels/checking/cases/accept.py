@@ -50,8 +50,9 @@ class AcceptTrial(Trial):
         if state in ("certain", "spent"):  # and what follows from drafts that were no draws
             chain.ids.fill_(-1)
             chain.q.zero_()
-            chain.ids[:, 0], chain.q[:, 0] = best.ids[:-1, 0], 1.0 if state == "spent" else 1e-9
-            # Spent: nothing of the target's best token remains, and under some rules nothing at all.
+            # Spent: nothing of the target's best tokens remains, and where the law is no wider nothing at all.
+            count = min(best.ids.shape[1], chain.ids.shape[1]) if state == "spent" else 1
+            chain.ids[:, :count], chain.q[:, :count] = best.ids[:-1, :count], 1.0 if state == "spent" else 1e-9
             chain.tokens.copy_(best.ids[:-1, 0] + 5000 * (state == "spent"))
         if state == "foreign":
             chain.ids.add_(5000)
@@ -92,6 +93,8 @@ def cases(device: str) -> tuple[Case, ...]:
         *(case(rows, 21, 16, device=device) for rows in range(1, 9)),
         *(case(8, 21, 16, rule, device) for rule in ("minp", "hot", "cold")),
         *(case(rows, 2, 16, rule, device) for rows in (1, 8) for rule in ("greedy", "first")),
+        *(case(1, support, 16, "hot", device) for support in range(25, 65, 4)),
+        *(case(rows, 12, 16, "whole", device) for rows in (2, 5, 8)),
         *(case(8, 40, 16, "whole", device), case(16, 65, 4, "public", device), case(32, 21, 1, "public", device)),
     )
 
