@@ -41,6 +41,7 @@ def test_a_question_to_the_store_loads_no_more_than_it_needs(tmp_path: Path) -> 
     assert answer.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.acceptance  # `make lint` reads every import for it; this one loads them
 def test_control_plane_modules_never_load_torch() -> None:
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -98,7 +98,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return made
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.acceptance) for n in (signal.SIGINT, signal.SIGHUP))],
+)
 def test_a_signal_ends_with_130_and_resume_goes_on(
     place: Place, number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:

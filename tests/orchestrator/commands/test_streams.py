@@ -28,9 +28,9 @@ from results.transfer.synthetic import Driver, Script, Trajectory
 PLAN = CampaignPlan("piped", Arm("a"), Arm("b|c"), (Fixture("f", "{}", (0,)),), ServerPlan("null"), startups=3, pairs=2)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    path = tmp_path / "store.sqlite"
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("streams") / "store.sqlite"
     with Store.open(path) as writer:
         for seed in range(2):
             Driver(writer, replace(PLAN, seed=seed), lambda step, attempt: Script(Trajectory(30, 10, 19), 16.0)).run()
@@ -113,7 +113,8 @@ def test_what_takes_its_time_is_told_in_lines_or_in_the_bar(monkeypatch: pytest.
         assert "starting Ray: some ten seconds" in out.getvalue()
 
 
-def test_a_history_fits_its_terminal_and_a_pipe_gets_all_of_it(store: Path) -> None:
+@pytest.mark.parametrize("width", [60, pytest.param(400, marks=pytest.mark.acceptance)])
+def test_a_history_fits_its_terminal_and_a_pipe_gets_all_of_it(store: Path, width: int) -> None:
     def asked(width: int, stdout: int) -> subprocess.CompletedProcess[bytes]:
         command = [sys.executable, "-m", "orchestrator.cli", "history", "--store", str(store)]
         environment = {**os.environ, "COLUMNS": str(width)}
@@ -123,12 +124,11 @@ def test_a_history_fits_its_terminal_and_a_pipe_gets_all_of_it(store: Path) -> N
     named = whole.stdout.decode().splitlines()[0].split()
     assert whole.stderr == b"" and "noise_floor_pct" in named
     main_fd, terminal_fd = pty.openpty()
-    for width in (60, 400):
-        done = asked(width, terminal_fd)
-        drawn = os.read(main_fd, 1 << 16).decode().splitlines()
-        assert len(drawn) == 4 and max(map(len, drawn)) <= width
-        left_out = done.stderr.decode().removeprefix("left out: ").partition(";")[0].split(", ")
-        assert [name for name in named if name not in left_out] == drawn[0].split()
-        assert {"fixture", "effect_pct", "verdict"} <= set(drawn[0].split()) and (width < 100) == bool(done.stderr)
+    done = asked(width, terminal_fd)
+    drawn = os.read(main_fd, 1 << 16).decode().splitlines()
+    assert len(drawn) == 4 and max(map(len, drawn)) <= width
+    left_out = done.stderr.decode().removeprefix("left out: ").partition(";")[0].split(", ")
+    assert [name for name in named if name not in left_out] == drawn[0].split()
+    assert {"fixture", "effect_pct", "verdict"} <= set(drawn[0].split()) and (width < 100) == bool(done.stderr)
     os.close(terminal_fd)
     os.close(main_fd)

@@ -55,6 +55,7 @@ def test_a_broken_check_is_a_fault_and_the_others_go_on(scope: Scope, monkeypatc
     assert "KeyError('x')" in found[1].found and found[2].found == "The machine said no."
 
 
+@pytest.mark.acceptance
 def test_torch_is_looked_at_from_a_process_of_its_own(scope: Scope) -> None:
     torch, cuda = rows(doctor._torch, scope)
     assert torch.level is Level.OK and torch.found[0].isdigit()
