@@ -55,11 +55,11 @@ def views(browser: Any, store: Path, path: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    from playwright.sync_api import sync_playwright
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stores", nargs="+", type=Path)
     stores = parser.parse_args().stores
+    from playwright.sync_api import sync_playwright  # asked for its words, this runs where it is not installed
+
     print(f"| store | page | first s (limit {FIRST_VIEW_S:g}) | next s |\n| --- | --- | --- | --- |")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])

@@ -49,7 +49,7 @@ from orchestrator.cli import main
         (["run", "--cfg", "jobs"], "invalid choice: 'jobs'"),
         (["run", "--store"], "argument --store: expected one argument; see campaign run --help"),
         (["run", "--config-name", "none"], "Cannot find primary config 'none'"),
-        (["run", "arm@campaign.candidate=nope"], "there is no arm/nope; there are all-on"),
+        (["run", "arm@campaign.candidate=nope"], "there is no arm/nope; there are accept-cpu-verdict"),
         (["run", "arm@campaign.candidate=cpu-tunned"], "there is no arm/cpu-tunned; did you mean cpu-tuned?"),
         (["run", "arm=cpu-tuned"], "choose arm@campaign.control=… or arm@campaign.candidate=…"),
         (["run", "campaign=nope"], "campaign=nope: there is no campaign/nope; there are corpus148"),

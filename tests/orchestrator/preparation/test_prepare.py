@@ -120,7 +120,7 @@ def test_a_server_on_cuda_is_refused_where_nothing_but_the_cpu_can_be_leased(mon
         (("server=command", "server.command=[x,'{prot}','{port}']", *AA),
          r"nothing is filled in for \{prot\} in \{prot\}; did you mean \{port\}\?"),
         ((*ATTACH, "campaign.profile=true"), "server.adapter=attach has no profile of its rounds to give"),
-        (("server=vllm",), "server.model is empty and server.command wants"),
+        (("server=vllm", *AA), "server.model is empty and server.command wants"),
         (("server=attach", "server.base_url='http://a:1'"), "has none to choose: take campaign.mode=aa with arm@"),
         (("server=vllm", "server.model=x"), "arm torch-plain names schedules, and server.adapter=command has none"),
         ((*ATTACH, "server.base_url=''"), "server.base_url is empty"),

@@ -19,7 +19,7 @@ import pytest
 
 from campaigns.errors import LeaseTimeout, NoDevice, ServerFailed, UsageError, WorldError
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPlan, blocks
-from campaigns.records import Reason, StartupStatus
+from campaigns.records import FAILED, Reason, StartupStatus
 from orchestrator.hosts import reaper
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.startups import head
@@ -96,7 +96,8 @@ def test_a_startup_through_ray(cluster: Cluster, plan: CampaignPlan, tmp_path: P
         assert handle.token_ids(plan.fixtures) == {"f": tuple(b"abc")} and handle.capacity() == 128
         block = blocks(plan, 0)[0]
         assert len(handle.warm(block, 1, tuple(Role), 6, 1)) == 2
-        assert [r.admissible for r in handle.run(block.steps[:2], 6, 1)] == [True, True]
+        told = [(r.error, FAILED & {*r.reasons}) for r in handle.run(block.steps[:2], 6, 1)]
+        assert told == [("", set())] * 2  # a busy machine may join their chunks, which excludes them for a reason
         told = handle.identity()  # the server says nothing; the kernel says what it runs from
         assert set(told) == {"libraries", "libraries_host"} and handle.samples() == []
         assert any(Path(code["path"]).name.startswith(("python", "libpython")) for code in told["libraries"])
