@@ -80,13 +80,16 @@ def bisect(
     there is none to be told, or where it was not seen again.
     """
     most = most_probes(len(line))
-    output.console().print(
+    _say(
+        output,
         f"{counted(len(line) - 1, 'commit')} from {line[0].short} to {line[-1].short}: both ends, at most {most} "
         f"between, one to confirm; more where some are stepped over. If this is ended, {series.remedy}",
-        highlight=False,
-        markup=False,
     )
     return _Bisection(series, repository, line, compose, output).run()
+
+
+def _say(output: Output, text: str) -> None:
+    output.console().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class _Bisection:
@@ -202,7 +205,7 @@ class _Bisection:
         folder = self._series.folder / "trees" / revision.short
         built = f"tree {revision.sha}"
         if not (folder.is_dir() and self._series.note(built) == build(folder, "", folder)):
-            self._output.console().print(f"checking out and building {revision.short} {revision.subject}", markup=False)
+            _say(self._output, f"checking out and building {revision.short} {revision.subject}")
             self._repository.check_out(revision, folder)
             self._series.ended(built, note=build(folder, self._build, folder.with_suffix(".log")))
         return folder
