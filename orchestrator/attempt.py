@@ -44,7 +44,12 @@ def attempt(desk: Desk, cluster: Cluster, folder: Path, startup: int, number: in
         f"startup {startup + 1}/{desk.plan.startups}: leasing, calibrating the client ({desk.plan.calibrate_s:g} s), "
         f"starting the server (at most {desk.plan.server.ready_timeout_s:g} s)"
     )
-    with StartupHandle.lease(cluster, desk.plan, campaign_id, startup, number, workdir, desk.view.say) as handle:
+    try:
+        leased = StartupHandle.lease(cluster, desk.plan, campaign_id, startup, number, workdir, desk.view.say)
+    except ServerFailed as error:  # its host was lost before it had begun
+        _note(desk, startup, number, Reason.SERVER_ERROR, error)
+        return _brief(str(error))
+    with leased as handle:
         end = StartupEnd(StartupStatus.INTERRUPTED, _now(), Reason.INTERRUPTED)
         try:
             Life(desk, handle, startup, number).run(missing)

@@ -1,4 +1,4 @@
-"""Hosts that fail otherwise than by dying: the head lost, a raylet hung, a disk full, clocks wrong."""
+"""Hosts that fail otherwise than by dying: the head lost, a disk full, clocks wrong."""
 
 from __future__ import annotations
 
@@ -120,25 +120,6 @@ def test_the_head_is_lost_and_a_new_one_goes_on(tmp_path: Path) -> None:
         again = place.start(CAMPAIGN, "resume", "last", "--store", place.store)
         assert again.wait(400) in (Exit.COMPLETE, Exit.SLOWER), place.told[-4000:]
         require_whole(place)
-
-
-def test_a_raylet_hangs_and_its_host_ends_what_nobody_asks_for_any_more(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    with fleet((8, 8)) as made:
-        driver = place.start(CAMPAIGN, "run", *place.words(made.address, *SMALL))
-        place.await_pairs(driver, 4)
-        running = {life.startup.host for life in lives_of(place) if life.end is None}
-        hung = next(node for node in made.nodes.values() if node.name in running)
-        [raylet] = [pid for pid in hung.pids() if Path(f"/proc/{pid}/comm").read_text().strip() == "raylet"]
-        os.kill(raylet, signal.SIGSTOP)
-        try:
-            assert driver.wait(500) in (Exit.COMPLETE, Exit.SLOWER), place.told[-4000:]
-            require_whole(place)
-            until(lambda: leftovers(made, place), 240)  # its raylet still hangs
-            until(lambda: held(place), 30)
-        finally:
-            os.kill(raylet, signal.SIGCONT)
-    assert "was lost during" in place.told
 
 
 def test_a_node_whose_disk_is_full_is_left_and_its_startups_run_elsewhere(tmp_path: Path) -> None:
