@@ -1,4 +1,4 @@
-"""No module imports itself through others, whatever the place of the import: function, TYPE_CHECKING, relative."""
+"""No module imports itself through others or what is not there, wherever: in functions, TYPE_CHECKING, relative."""
 
 from __future__ import annotations
 
@@ -52,6 +52,42 @@ def circle(root: Path) -> list[str] | None:
     except CycleError as error:
         return list(error.args[1])
     return None
+
+
+def given(path: Path) -> set[str]:
+    """The names that a module binds at its top level, whatever the branch."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
+def absent(root: Path) -> list[str]:
+    """`module: name` for every name that a module of ours imports from another that does not have it."""
+    found = modules(root)
+    has = {module: given(path) for module, path in found.items()}
+    return [
+        f"{module}: {name}"
+        for module, path in found.items()
+        for name in imported(module, path)
+        if name.partition(".")[0] in PACKAGES and name not in found
+        if name.rpartition(".")[2] not in has.get(name.rpartition(".")[0], set())
+    ]
+
+
+def test_what_one_module_imports_from_another_is_there(tmp_path: Path) -> None:
+    """The data plane has no type checker, and some of it runs on a GPU alone."""
+    assert absent(ROOT) == []
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for name, text in (("__init__", ""), ("a", "def late():\n    from .b import gone, here\n"), ("b", "here = 1\n")):
+        (folder / f"{name}.py").write_text(text)
+    assert absent(tmp_path) == ["results.a: results.b.gone"]
 
 
 def test_no_module_imports_itself_through_others() -> None:

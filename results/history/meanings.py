@@ -1,6 +1,6 @@
 """What the columns of the store mean, and their units: `campaign query --schema`. Knows names, reads no campaign.
 
-A column means the same wherever its name stands, in tables and in views; views have another name for five (ANEW).
+A column means the same wherever its name stands, in tables and in views; views tell five by reports' names too (ANEW).
 """
 
 from __future__ import annotations

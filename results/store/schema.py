@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0010"  # the newest revision in migrations/versions; a test compares the two
+REVISION = "0011"  # the newest revision in migrations/versions; a test compares the two
 
 metadata = MetaData()
 _PAIR = ("campaign_id", "startup", "fixture", "seed", "repeat", "block_attempt")  # the natural key of a pair

@@ -16,8 +16,8 @@ from runtime.engine.sequence import Finish, GenerateRequest, Prefill
 from runtime.speculation.sampling import SamplingParams
 from runtime.text.generation import Step
 from runtime.text.tokenizer import ChatTemplate, TextTokenizer
-from runtime.text.tools import CallParser
-from runtime.text.transcript import Markers, Transcript
+from runtime.text.tools import Delta, joined
+from runtime.text.transcript import NO_STOPS, Markers, Transcript
 from runtime.training.tasks.catalogue import all_templates
 from runtime.training.tasks.exercise import Exercise, Pool, Template, split
 from runtime.training.text import prompt_text
@@ -63,24 +63,24 @@ class Examiner:
     def run(self, template: Template, exercise: Exercise, seed: int) -> Outcome:
         prompt_ids = self._tokenizer.encode(prompt_text(self._template, exercise, thinking=True), False)
         sampling = SamplingParams(temperature=1.0, top_k=20, top_p=0.95, seed=seed)
-        transcript = Transcript(self._tokenizer, (), Markers.of(self._tokenizer), thinking=True)
-        content, calls, rounds, accepted, reason = "", CallParser(), 0, 0, ""
+        transcript = Transcript(self._tokenizer, NO_STOPS, Markers.of(self._tokenizer), thinking=True)
+        content, calls, rounds, accepted, reason = "", list[Delta](), 0, 0, ""
         for event in self._engine.generate(GenerateRequest(prompt_ids, sampling)):
             if isinstance(event, Finish):
                 reason = event.reason
                 continue
             piece = transcript.push(Step("", tuple(event.token_ids)))
             content += piece.content
-            calls.push(piece.tool_text)
+            calls += piece.calls
             if not isinstance(event, Prefill) and event.kind == "spec":
                 rounds, accepted = rounds + 1, accepted + event.accepted
         solved = _same_calls(calls, exercise) if exercise.calls else template.check(content, exercise)
         return Outcome(template.kind, reason == "stop", solved, transcript.num_tokens, rounds, accepted)
 
 
-def _same_calls(calls: CallParser, exercise: Exercise) -> bool:
+def _same_calls(deltas: list[Delta], exercise: Exercise) -> bool:
     try:
-        made = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls.whole()]
+        made = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in joined(deltas)]
     except ValueError:
         return False
     return made == [(name, dict(values)) for name, values in exercise.calls]

@@ -21,6 +21,7 @@ from runtime.operators import Operators
 from runtime.text.tokenizer import TextTokenizer
 from runtime.training import presets
 from runtime.training.draft_training import block_hidden, choose_blocks
+from runtime.training.evaluate import held_out_outcomes, table
 from runtime.training.optimiser import orthogonal
 from runtime.training.packed import PackedStep
 from runtime.training.run import Job, train_checkpoint
@@ -32,6 +33,7 @@ from runtime.training.text import IGNORED, Row, batches, collate, lanes, reply_t
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = presets.NANO.kinds
+CHECKPOINT = Path(__file__).resolve().parents[2] / "runtime/checkpoints/nano"
 NOT_RUN = {"humaneval", "mbpp", "livecodebench"}
 
 
@@ -209,6 +211,13 @@ def test_a_run_resumes_and_its_checkpoint_is_served(tmp_path: Path, monkeypatch:
     engine, tokenizer = Engine.load(job.output), TextTokenizer(job.output)
     events = list(engine.generate(GenerateRequest(tokenizer.encode("Ida has 3 pears."), max_tokens=5)))
     assert sum(len(event.token_ids) for event in events[:-1]) == 5
+
+
+def test_a_checkpoint_is_examined_with_its_calls_and_its_checks() -> None:
+    outcomes = list(held_out_outcomes(CHECKPOINT, ("structured",), 3, seed=1))
+    assert [outcome.ended for outcome in outcomes] == [True] * 3 and any(outcome.solved for outcome in outcomes)
+    [_, whole] = table(outcomes)
+    assert (whole.kind, whole.count, whole.ended) == ("all", 3, 1.0) and whole.accepted_per_round > 3
 
 
 def small() -> presets.Preset:

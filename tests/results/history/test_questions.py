@@ -12,7 +12,7 @@ from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
 from campaigns.records import Reason
 from orchestrator.cli import main
 from results.history.entries import history
-from results.history.meanings import CAMPAIGNS, MEANINGS, schema, unit
+from results.history.meanings import ANEW, CAMPAIGNS, MEANINGS, schema, unit
 from results.history.query import query
 from results.store.reader import Reader
 from results.store.writer import Store
@@ -95,10 +95,28 @@ def test_every_column_has_a_meaning_and_no_meaning_is_left_over(reader):
     assert (unit("ttft_ms"), unit("power_mw"), unit("ready_s"), unit("arm"), unit("ns")) == ("ms", "mW", "s", "", "ns")
 
 
+def test_a_table_and_its_views_share_their_names(reader):
+    """Where a view renames a column for reports, it has the table's name as well, with the same value."""
+    columns: dict[str, set[str]] = {}
+    for table, _, column, *_ in schema(reader.connection):
+        columns.setdefault(table, set()).add(column)
+    for view in ("v_request", "v_round", "v_pair", "v_startup", "v_effect"):
+        renamed = {new: old for old, new in ANEW.items() if new in columns[view]}
+        assert set(renamed.values()) <= columns[view], view
+        same = " AND ".join(f"{new} IS {old}" for new, old in renamed.items() if new != "exact_level")
+        assert (
+            query(reader, f"SELECT count(*), sum({same}) FROM {view}").rows[0]
+            == query(reader, f"SELECT count(*), count(*) FROM {view}").rows[0]
+        ), view
+    assert {"device_uuids", "processes", "reason"} <= columns["v_startup"]
+    joined = "SELECT count(*) FROM pair JOIN v_pair USING (campaign_id, startup, fixture, seed, repeat, exactness)"
+    assert query(reader, joined).rows[0][0] > 0
+
+
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT fixture FROM v_pair", "no such column: fixture; did you mean fixture_id?"),
+        ("SELECT fixture FROM v_campaign", "no such column: fixture; did you mean fixture_id?"),
         ("SELECT p.startup_index FROM pair p", "no such column: p.startup_index; did you mean startup?"),
         ("SELECT efect_pct FROM v_campaign", "did you mean effect_pct?"),
         ("SELECT 1 FROM v_pairs", "no such table: v_pairs; did you mean v_pair?"),
