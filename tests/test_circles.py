@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -22,10 +23,15 @@ def modules(root: Path) -> dict[str, Path]:
     return found
 
 
+@cache
+def nodes(text: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(text)))
+
+
 def imported(module: str, path: Path) -> Iterator[str]:
     """Every dotted name that a statement anywhere in the file may import."""
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path.read_text()):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -57,7 +63,7 @@ def circle(root: Path) -> list[str] | None:
 def given(path: Path) -> set[str]:
     """The names that a module binds at its top level, whatever the branch."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path.read_text()):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found.add(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):

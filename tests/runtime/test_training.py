@@ -214,10 +214,10 @@ def test_a_run_resumes_and_its_checkpoint_is_served(tmp_path: Path, monkeypatch:
 
 
 def test_a_checkpoint_is_examined_with_its_calls_and_its_checks() -> None:
-    outcomes = list(held_out_outcomes(CHECKPOINT, ("structured",), 3, seed=1))
-    assert [outcome.ended for outcome in outcomes] == [True] * 3 and any(outcome.solved for outcome in outcomes)
+    outcomes = list(held_out_outcomes(CHECKPOINT, ("structured",), 1, seed=2))  # two calls
+    assert [(outcome.ended, outcome.solved) for outcome in outcomes] == [(True, True)]
     [_, whole] = table(outcomes)
-    assert (whole.kind, whole.count, whole.ended) == ("all", 3, 1.0) and whole.accepted_per_round > 3
+    assert (whole.kind, whole.count, whole.ended) == ("all", 1, 1.0) and whole.accepted_per_round > 3
 
 
 def small() -> presets.Preset:
