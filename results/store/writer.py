@@ -106,7 +106,7 @@ class Store:
         """Startup, attempt, and what the warm server of that life said, in the order of writing."""
         t = schema.identity.c
         query = select(t.startup, t.attempt, t.identity).where(t.campaign_id == campaign_id, t.moment == "warm")
-        with writing(self.path), self._engine.connect() as connection:
+        with self._reading() as connection:
             rows = connection.execute(query.order_by(t.id)).all()
         return [(startup, attempt, json.loads(told)) for startup, attempt, told in rows]
 
@@ -186,7 +186,7 @@ class Store:
             _insert_all(connection, table, [row for row in rows if row["campaign_id"] not in known])
 
     def recorded(self, campaign_id: str, startup: int | None = None) -> Recorded:
-        with self._writing, writing(self.path), self._engine.connect() as connection:
+        with self._reading() as connection:
             return recorded(connection, campaign_id, startup)
 
     def _one(self, table: Table, row: Mapping[str, Any]) -> None:
@@ -196,6 +196,12 @@ class Store:
     def _many(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         with self.transaction() as connection:
             _insert_all(connection, table, rows)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """A question to the one connection: beside another thread's transaction its end would be that one's end."""
+        with self._writing, writing(self.path), self._engine.connect() as connection:
+            yield connection
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -269,6 +270,25 @@ def child(code):
     """Python in another process, with this file importable as `tests_of_store`."""
     command = [sys.executable, "-c", PRELUDE + textwrap.dedent(code)]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+def test_threads_of_one_driver_read_and_write_without_ending_each_others_transactions(path):
+    """Startups side by side ask what others wrote while these write: one connection, one after the other."""
+    threads, turns = 4, 60
+    with Store.open(path) as store:
+        campaign = Driver(store, PLAN, script).campaign()
+        store.begin(campaign)
+
+        def one_startup(startup):
+            for attempt in range(1, turns + 1):
+                store.identity(campaign.campaign_id, startup, attempt, "warm", {"pid": attempt})
+                told = store.warm_identities(campaign.campaign_id)
+                assert [row[1] for row in told if row[0] == startup] == list(range(1, attempt + 1))
+                assert not store.recorded(campaign.campaign_id, startup).pairs
+
+        with ThreadPoolExecutor(threads) as pool:
+            assert list(pool.map(one_startup, range(threads))) == [None] * threads
+        assert len(store.warm_identities(campaign.campaign_id)) == threads * turns
 
 
 def test_eight_writers_at_once_lose_nothing(path):
