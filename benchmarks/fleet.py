@@ -162,7 +162,7 @@ def leased(made: World, startup: int, attempt: int) -> Iterator[Handle]:
 
 def drive(store: Store, made: World, folder: Path) -> None:
     vars(orchestrator.loop)["connect"] = lambda lease, halted: nullcontext()
-    orchestrator.attempt.StartupHandle.lease = lambda cluster, plan, campaign, startup, attempt, *_: leased(  # type: ignore[method-assign]
+    orchestrator.attempt.StartupHandle.lease = lambda cluster, plan, campaign, startup, attempt, *_: leased(
         made, startup, attempt
     )
     campaign = Driver(store, made.plan, lambda step, attempt: Script(Trajectory(8, 2, 5), 5.0)).campaign()

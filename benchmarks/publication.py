@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from statistics import median
 from typing import Any
+
+from side_by_side import one_process_a_rank
 
 
 def parse() -> argparse.Namespace:
@@ -34,7 +32,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=5120)
     parser.add_argument("--timeout-s", type=float, default=240)
     parser.add_argument("--rank", type=int, help="set for the processes that this one starts")
-    parser.add_argument("--meeting", help="likewise: the file in which ranks find each other")
+    parser.add_argument("--meeting", help="likewise: the folder in which ranks find each other")
     return parser.parse_args()
 
 
@@ -50,9 +48,6 @@ from kernels.projection.nvfp4 import Nvfp4Weight
 from kernels.publication import Ranks
 from runtime.models.parallel import Group
 
-ROOT = Path(__file__).resolve().parents[1]
-# NVLink multicast stays off: on a shared host a program that dies with it can take the fabric out of service.
-NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 EPS, ROWS, CHAIN, REPLAYS = 1e-6, 8, 64, 60
 SHARE_K = 8704  # inputs of a rank's down projection, on two ranks
 Pair = tuple[Tensor, Tensor]
@@ -229,7 +224,7 @@ def costs(bench: Bench) -> dict[str, float]:
 def run_rank(options: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     on = torch.device(options.device, options.rank) if options.device == "cuda" else torch.device(options.device)
-    group = Group(options.rank, options.size, on, options.meeting)
+    group = Group(options.rank, options.size, on, f"{options.meeting}/ranks")
     bench = Bench(group, on, options.width)
     if group.ranks.apart:
         print(json.dumps({"apart": group.ranks.apart}), flush=True)
@@ -245,21 +240,6 @@ def run_rank(options: argparse.Namespace) -> int:
     return int(bool(found["eager"] or found.get("replays") or not found["named"]))
 
 
-def main(options: argparse.Namespace) -> int:
-    if options.rank is not None:
-        return run_rank(options)
-    with tempfile.TemporaryDirectory(prefix="publication-") as meeting:
-        command = [sys.executable, __file__, *sys.argv[1:], f"--meeting={meeting}/ranks"]
-        environment = {**os.environ, **NO_MULTICAST, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
-        ranks = [subprocess.Popen([*command, f"--rank={rank}"], env=environment) for rank in range(options.size)]
-        try:
-            return max(abs(rank.wait(timeout=options.timeout_s)) for rank in ranks)
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-
-
 if OPTIONS is not None:
     with torch.inference_mode():
-        sys.exit(main(OPTIONS))
+        sys.exit(one_process_a_rank(OPTIONS, run_rank))

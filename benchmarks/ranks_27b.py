@@ -15,16 +15,15 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from side_by_side import one_process_a_rank
 
 
 def parse() -> argparse.Namespace:
@@ -65,8 +64,6 @@ from runtime.models.random_model import TOKENIZER, Declaration, write
 from runtime.speculation.sampling import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]
-# NVLink multicast stays off: on a shared host a program that dies with it can take the fabric out of service.
-NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 STRIDE = 4096  # tokens drawn at once
 PHASES = ("draft_ns", "verify_ns", "sample_ns", "commit_ns", "total_ns")
 
@@ -100,7 +97,7 @@ class Memories:
     def __init__(self, engine: Engine, shape: dict[str, Any], rank: int, size: int) -> None:
         self.whole, self.draft = TargetConfig.from_hf(shape["target"]), DraftConfig.from_hf(shape["drafter"])
         self.decoder, self.rank, self.size = engine.decoder, rank, size
-        engine.decoder.prefill = self.prefill  # type: ignore[method-assign]
+        engine.decoder.prefill = self.prefill
 
     def drawn(self, *shape: int, scale: float) -> Tensor:
         return torch.empty(shape, device=self.decoder.device).normal_(0, scale, generator=self.draw)
@@ -206,20 +203,5 @@ def run_rank(options: argparse.Namespace) -> int:
     return int(not measured(options, options.rank, options.size, alone)[1])
 
 
-def main(options: argparse.Namespace) -> int:
-    if options.rank is not None:
-        return run_rank(options)
-    with tempfile.TemporaryDirectory(prefix="ranks-27b-") as meeting:
-        command = [sys.executable, __file__, *sys.argv[1:], f"--meeting={meeting}"]
-        environment = {**os.environ, **NO_MULTICAST, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
-        ranks = [subprocess.Popen([*command, f"--rank={rank}"], env=environment) for rank in range(options.size)]
-        try:
-            return max(abs(rank.wait(timeout=options.timeout_s)) for rank in ranks)
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-
-
 if OPTIONS is not None:
-    sys.exit(main(OPTIONS))
+    sys.exit(one_process_a_rank(OPTIONS, run_rank))

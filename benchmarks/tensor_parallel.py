@@ -16,15 +16,14 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from side_by_side import one_process_a_rank
 
 CASES = ("nano:float32", "27b:float32", "27b:bfloat16")
 
@@ -61,8 +60,6 @@ from runtime.speculation.sampling import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]
 NANO = ROOT / "runtime/checkpoints/nano"
-# NVLink multicast stays off: on a shared host a program that dies with it can take the fabric out of service.
-NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 RUNNERS_UP = 8
 
 
@@ -190,20 +187,5 @@ def compared(text: str, alone: Answer, together: Answer) -> dict[str, Any]:
     return line
 
 
-def main(options: argparse.Namespace) -> int:
-    if options.rank is not None:
-        return run_rank(options)
-    with tempfile.TemporaryDirectory(prefix="tensor-parallel-") as meeting:
-        command = [sys.executable, __file__, *sys.argv[1:], f"--meeting={meeting}"]
-        environment = {**os.environ, **NO_MULTICAST, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
-        ranks = [subprocess.Popen([*command, f"--rank={rank}"], env=environment) for rank in range(options.size)]
-        try:
-            return max(abs(rank.wait(timeout=options.timeout_s)) for rank in ranks)
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-
-
 if OPTIONS is not None:
-    sys.exit(main(OPTIONS))
+    sys.exit(one_process_a_rank(OPTIONS, run_rank))

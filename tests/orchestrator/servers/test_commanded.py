@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
 from campaigns.provenance import differing_keys
 from orchestrator.attempt import _require_same_files
 from orchestrator.launch import composed
-from orchestrator.preparation.prepare import prepare_again
+from orchestrator.preparation.prepare import Prepared, prepare_again
 from orchestrator.servers.commanded import files_of
 
 WORDS = (
@@ -35,7 +36,7 @@ def server(folder: Path, code: str = "import helper\n", helper: str = "import de
     return folder / "serve.py"
 
 
-def prepared(script: Path, *words: str):  # type: ignore[no-untyped-def]
+def prepared(script: Path, *words: str) -> Prepared:
     return composed([*WORDS, f"server.command=['{sys.executable}','{script}','{{port}}']", *words])
 
 
@@ -51,14 +52,14 @@ def test_equal_code_at_two_places_is_equal_and_other_code_at_one_place_is_not(tm
 @pytest.mark.parametrize("name", ["serve.py", "helper.py", "deep/part.py"])
 def test_a_file_that_was_edited_is_named_by_resume_and_by_the_next_life(tmp_path: Path, name: str) -> None:
     before = prepared(server(tmp_path / "a"))
-    desk = SimpleNamespace(plan=before.plan, prepared=before)
-    _require_same_files(desk)  # type: ignore[arg-type]
+    desk: Any = SimpleNamespace(plan=before.plan, prepared=before)  # what is asked of it, without a store
+    _require_same_files(desk)
     edited = tmp_path / "a" / name
     edited.write_text(edited.read_text() + "# edited\n")
     file = Path(name).name
     assert differing_keys(before.fingerprint, prepare_again(before.config_json).fingerprint) == (f"server.file.{file}",)
     with pytest.raises(IdentityMismatch, match=rf"{file} changed since the campaign began"):
-        _require_same_files(desk)  # type: ignore[arg-type]
+        _require_same_files(desk)
 
 
 def test_what_the_server_does_not_import_is_not_its_own(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_files_behind_flags_in_arms_in_the_environment_and_models_count(tmp_path
     assert "relative.json" not in {path.name for path in files_of(plan)}
 
 
-def trees(tmp_path: Path, *more: str):  # type: ignore[no-untyped-def]
+def trees(tmp_path: Path, *more: str) -> Prepared:
     words = (
         "campaign.mode=ab",
         "startup=co_resident",
@@ -118,7 +119,7 @@ def test_arms_are_trees_that_count_by_content_wherever_they_lie(tmp_path: Path) 
     _require_same_files(desk)  # type: ignore[arg-type]
     (tmp_path / "one" / "candidate" / "unrelated.py").write_text("x = 1\n")  # what is built in a tree is the tree's
     with pytest.raises(IdentityMismatch, match=r"the tree of other .*/one/candidate. changed since the campaign began"):
-        _require_same_files(desk)  # type: ignore[arg-type]
+        _require_same_files(desk)
     assert differing_keys(one.fingerprint, prepare_again(one.config_json).fingerprint) == ("arm.candidate",)
 
 
