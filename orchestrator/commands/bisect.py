@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaigns.errors import UsageError
-from orchestrator.commands.options import config_option, quiet_option, resume_option, store_option, words_of
+from orchestrator.commands.options import config_option, quiet_option, resume_option, resumed, store_option, words_of
 from results.store.place import check_place
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ def run_bisect(options: argparse.Namespace) -> int:
     from orchestrator.settings.overrides import store_override
 
     given = words_of(options)
-    if options.resume and given:
-        raise UsageError(f"{given[0]}: a bisection goes on with the words it began with: --resume alone")
-    found = Series.find(options.store, "bisect", options.resume) if options.resume else None
+    found = resumed(options, given)
     told = found.asked if found else _asked(options, given)
     repository = Repository(Path(told["repository"]))
     line = repository.line(told["good"], told["bad"])

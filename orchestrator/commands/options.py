@@ -15,6 +15,7 @@ from results.store.place import DEFAULT
 
 if TYPE_CHECKING:
     from orchestrator.scoring.sandbox import Sandbox
+    from orchestrator.series import Series
 
 CAMPAIGN = "a campaign's id, a unique beginning of it, or `last`"
 SANDBOX = "Settings: sandbox.mode=namespaces|weak, sandbox.uid=N (what root becomes before any code runs)."
@@ -126,6 +127,17 @@ def resume_option(parser: argparse.ArgumentParser, what: str) -> None:
         metavar="ID",
         help=f"go on with a {what} that was interrupted (default: last)",
     )
+
+
+def resumed(options: argparse.Namespace, given: Sequence[str]) -> Series | None:
+    """The series of this command's kind that `--resume` names; None without it."""
+    from orchestrator.series import Series
+
+    if not options.resume:
+        return None
+    if given:
+        raise UsageError(f"{given[0]}: a {options.command} goes on with the words it began with: --resume alone")
+    return Series.find(options.store, options.command, options.resume)
 
 
 def words_of(options: argparse.Namespace) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from campaigns.errors import UsageError
-from orchestrator.commands.options import config_option, positive, resume_option, store_option, words_of
+from orchestrator.commands.options import config_option, positive, resume_option, resumed, store_option, words_of
 
 _RACE = """Which of several arms is the fastest, by successive halving, e.g.
   campaign race columns-32 columns-128 torch-tuned campaign=endpoint server=embedded
@@ -45,9 +45,7 @@ def run_race(options: argparse.Namespace) -> int:
     from orchestrator.settings.overrides import store_override
 
     given = words_of(options)
-    if options.resume and given:
-        raise UsageError(f"{given[0]}: a race goes on with the words it began with: --resume alone")
-    found = Series.find(options.store, "race", options.resume) if options.resume else None
+    found = resumed(options, given)
     asked = found.asked if found else _asked(options, given)
     arms, base = asked["arms"], [*asked["words"], store_override(options.store)]
 

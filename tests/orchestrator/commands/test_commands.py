@@ -197,3 +197,12 @@ def foreign(folder: Path) -> tuple[Path, Path]:
         connection.execute("CREATE TABLE IF NOT EXISTS other (x)")
     connection.close()
     return text, database
+
+
+@pytest.mark.parametrize("kind", ["race", "bisect"])
+def test_a_series_goes_on_alone_and_by_a_name_that_is_there(kind, tmp_path, capsys):
+    store = ["--store", str(tmp_path / "store.sqlite")]
+    assert main([kind, "other", "--resume", "last", *store]) == 1
+    assert f"other: a {kind} goes on with the words it began with: --resume alone" in capsys.readouterr().err
+    assert main([kind, "--resume", "nope", *store]) == 1
+    assert f"nope: no {kind} of that name" in capsys.readouterr().err
