@@ -32,6 +32,7 @@ from results.reports import cells
 from results.reports.headline import headline
 from results.reports.layout import lay_out
 from results.store.reader import Reader
+from results.store.writer import Store
 
 CHILD = "--job-on-stdin"  # the words of a child's command line
 _LOOK_S = 0.2
@@ -89,8 +90,7 @@ def perform(job: Job, output: Output) -> Exit:
 
 
 def _stands(job: Job) -> bool:
-    if not job.prepared.store_path.exists():
-        return False
+    Store.open(job.prepared.store_path).close()  # another job may be just making it, and an empty file is no store
     with Reader.open(job.prepared.store_path) as reader:
         return job.campaign.campaign_id in {campaign.campaign_id for campaign in reader.campaigns()}
 

@@ -508,6 +508,7 @@ def test_a_rule_that_cannot_be_is_refused(
 
 def test_a_sweep_ends_with_one_table_of_its_campaigns(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     """A job that cannot be prepared is said and leaves the others; a job is named by what distinguishes it."""
+    place.store.touch()  # as it is while another job makes it
     swept = ("campaign.startups=1", "campaign.pairs=2", "campaign.seed=0,1", "startup.calibrate_s=0,-1")
     assert main(["run", "--multirun", *swept, f"store.path={place.store}"]) == Exit.USAGE
     told = capsys.readouterr()
