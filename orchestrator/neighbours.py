@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -89,21 +90,27 @@ def _neighbours(prepared: Prepared) -> Iterator[None]:
         plan = replace(prepared.plan, startups=_NEIGHBOUR_STARTUPS)
         stores = [Path(folder) / f"{number}.sqlite" for number in range(plan.lease.per_host - 1)]
         them = [replace(prepared, plan=plan, store_path=store) for store in stores]
-        children = [sweep.start(sweep.Job("neighbour", each, each.campaign())) for each in them]
+        jobs = [sweep.Job("neighbour", each, each.campaign()) for each in them]
+        children = [sweep.start(job) for job in jobs]
         try:
-            for child, store in zip(children, stores, strict=True):
-                while not _measures(store):
-                    if child.poll() is not None:
-                        raise WorldError(f"a neighbour ended with {child.returncode} before it measured: see {folder}")
+            for job, child in zip(jobs, children, strict=True):
+                while not _measures(job.prepared.store_path):
+                    _require_at_work(job, child, "before it measured")
                     time.sleep(_LOOK_S)
             yield
-            if any(child.poll() is not None for child in children):
-                raise WorldError("a neighbour ended before the turn did: what was measured was not beside it")
+            for job, child in zip(jobs, children, strict=True):
+                _require_at_work(job, child, "before the turn did, and what was measured was not beside it")
         finally:
             for child in children:
                 child.send_signal(signal.SIGINT)
             for child in children:
                 child.wait()
+
+
+def _require_at_work(job: sweep.Job, child: subprocess.Popen[bytes], when: str) -> None:
+    if (code := child.poll()) is not None:
+        said = (job.folder / "console.log").read_text(errors="replace").splitlines()[-1:]
+        raise WorldError(f"a neighbour ended with {code} {when}; its last words: {''.join(said)}")
 
 
 def _measures(store: Path) -> bool:

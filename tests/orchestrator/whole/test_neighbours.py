@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.errors import Exit
 from orchestrator.places import ROOT
 from results.store.reader import Reader
 
@@ -18,8 +19,8 @@ CAMPAIGN = Path(sys.executable).with_name("campaign")
 SERVER = ROOT / "docs" / "examples" / "small_openai_server.py"
 
 
-def test_a_probe_is_recorded_and_the_next_report_cites_it(tmp_path: Path) -> None:
-    words = [
+def words_for(folder: Path) -> list[str]:
+    return [
         "campaign.mode=aa",
         "arm@campaign.control=default",
         "arm@campaign.candidate=default",
@@ -31,9 +32,12 @@ def test_a_probe_is_recorded_and_the_next_report_cites_it(tmp_path: Path) -> Non
         "server=command",
         f"server.command={json.dumps([sys.executable, str(SERVER), '{port}', '--round-ms', '20'])}",
         "lease=simulated",
-        f"lease.lock_dir={tmp_path / 'locks'}",
-        "lease.per_host=2",
+        f"lease.lock_dir={folder / 'locks'}",
     ]
+
+
+def test_a_probe_is_recorded_and_the_next_report_cites_it(tmp_path: Path) -> None:
+    words = [*words_for(tmp_path), "lease.per_host=2"]
     store = ["--store", str(tmp_path / "s.sqlite")]
     probed = subprocess.run(
         [CAMPAIGN, "probe", "neighbours", *words, "--turns", "2", *store], capture_output=True, text=True, cwd=tmp_path
@@ -53,3 +57,12 @@ def test_a_probe_is_recorded_and_the_next_report_cites_it(tmp_path: Path) -> Non
         cwd=tmp_path,
     )
     assert "over 2 turns on such devices found times" in ran.stdout, ran.stderr
+
+
+def test_a_neighbour_that_finds_no_device_ends_the_probe_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "two.json").write_text('{"order": [0, 1]}')
+    words = [*words_for(tmp_path), "lease.per_host=3", f"lease.inventory=simulated:{tmp_path / 'two.json'}"]
+    command = [CAMPAIGN, "probe", "neighbours", *words, "--turns", "1", "--store", str(tmp_path / "s.sqlite")]
+    probed = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert probed.returncode == Exit.WORLD
+    assert "a neighbour ended with 5 before it measured; its last words: campaign: device" in probed.stderr
