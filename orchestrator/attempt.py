@@ -46,8 +46,8 @@ def attempt(desk: Desk, cluster: Cluster, folder: Path, startup: int, number: in
     )
     try:
         leased = StartupHandle.lease(cluster, desk.plan, campaign_id, startup, number, workdir, desk.view.say)
-    except ServerFailed as error:  # its host was lost before it had begun
-        _note(desk, startup, number, Reason.SERVER_ERROR, error)
+    except _TRIED_AGAIN as error:  # its host was lost before it had begun
+        _note(desk, startup, number, _REASONS.get(type(error), Reason.SERVER_ERROR), error)
         return _brief(str(error))
     with leased as handle:
         end = StartupEnd(StartupStatus.INTERRUPTED, _now(), Reason.INTERRUPTED)

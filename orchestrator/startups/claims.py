@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from campaigns.errors import CampaignError, IdentityMismatch, LeaseTimeout, NoDevice, WorldError
+from campaigns.errors import CampaignError, HelperLost, IdentityMismatch, LeaseTimeout, NoDevice
 from campaigns.plan import CampaignPlan, LeasePlan
 from orchestrator.hosts.claim import Claim, claim
 from orchestrator.hosts.inventory import open_inventory
@@ -26,7 +26,8 @@ from orchestrator.hosts.process import die_with_parent
 from orchestrator.hosts.software import versions
 from orchestrator.places import ROOT
 from orchestrator.servers import commanded, weights
-from orchestrator.startups.cluster import Cluster, Placement, place
+from orchestrator.startups.cluster import Cluster, Placement, host_of, place
+from orchestrator.startups.head import first_line
 from orchestrator.startups.pulse import Heard
 from orchestrator.startups.stand import starts_servers
 from orchestrator.trees import CONTROL_PLANE, DATA_PLANE, tree_sha256
@@ -91,9 +92,10 @@ class ClaimActor(Heard):
         self._claim: Claim | None = None
 
     def take(
-        self, plan: CampaignPlan, campaign: str, wait_s: float, idle: bool, path: str | None
+        self, plan: CampaignPlan, campaign: str, wait_s: float, idle: bool, path: str | None, node_id: str
     ) -> tuple[tuple[str, ...], Ground, str]:
         """UUIDs, what this host has, and where it has the model."""
+        require_node(node_id)
         model = weights.found(plan.server, socket.gethostname())
         self._claim = _take(plan.lease, campaign, time.monotonic() + wait_s, idle)
         names = tuple(device.name for device in self._claim.devices)
@@ -108,15 +110,33 @@ class RemoteClaim:
     placement: Placement  # shared by all startups that use the claim
     actor: Any
     node_id: str
+    host: str  # as Ray calls the node
     uuids: tuple[str, ...] = ()
     model: str = ""  # as its host has it
 
     def stands(self) -> bool:
         """False where the actor or its host is gone, and the claim with it."""
         try:
-            return bool(_ask(self.actor.holds.remote(), _ANSWER_S))
-        except WorldError:
+            return bool(self.ask(self.actor.holds.remote(), _ANSWER_S))
+        except HelperLost:
             return False
+
+    def ask(self, answer: Any, timeout_s: float, cluster: Cluster | None = None) -> Any:
+        """What the actor raises crosses as itself; an actor that is lost is a HelperLost, unless all of Ray is."""
+        import ray
+        from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+
+        deadline = time.monotonic() + timeout_s
+        try:
+            while cluster is not None and time.monotonic() < deadline - _LOOK_S:
+                with suppress(GetTimeoutError):
+                    return ray.get(answer, timeout=_LOOK_S)
+                cluster.require_alive()
+            return ray.get(answer, timeout=max(0.0, deadline - time.monotonic()))
+        except RayTaskError as error:
+            raise error.cause if isinstance(error.cause, CampaignError) else error from None
+        except (GetTimeoutError, RayError, ConnectionError) as error:
+            raise HelperLost(f"the claim of devices on {self.host} was lost: {first_line(error)}") from error
 
     def release(self) -> None:
         import ray
@@ -150,7 +170,8 @@ class Claims:
 
     def take(self, deadline: float, on_wait: Callable[[str], None]) -> Held:
         """A claim that stands: one that an earlier startup has left, or one more. LeaseTimeout, NoDevice: the campaign
-        has none and gets none. Where it has some, another startup's is waited for.
+        has none and gets none. Where it has some, another startup's is waited for. HelperLost: its host was lost while
+        it was made.
         """
         told = False
         while True:
@@ -238,12 +259,12 @@ class Claims:
 
         placement, node_id = self._place(deadline)
         options = {"num_cpus": 0, "scheduling_strategy": placement.strategy, "max_restarts": 0, "max_concurrency": 2}
-        held = RemoteClaim(placement, ray.remote(ClaimActor).options(**options).remote(), node_id)
+        held = RemoteClaim(placement, ray.remote(ClaimActor).options(**options).remote(), node_id, host_of(node_id))
         self.cluster.beats.add(held.actor)
         wait_s = max(0.0, deadline - time.monotonic())
         try:
-            answer = held.actor.take.remote(self._whole, self._campaign, wait_s, self._idle, self._path)
-            uuids, ground, model = _ask(answer, wait_s + _HASH_S, self.cluster)
+            answer = held.actor.take.remote(self._whole, self._campaign, wait_s, self._idle, self._path, node_id)
+            uuids, ground, model = held.ask(answer, wait_s + _HASH_S, self.cluster)
             self._require_like(ground)
             return replace(held, uuids=uuids, model=model)
         except BaseException:
@@ -288,21 +309,9 @@ def _take(plan: LeasePlan, campaign: str, deadline: float, idle: bool) -> Claim:
         return claim(folder, inventory, plan, name_holder(campaign), deadline, idle=idle)
 
 
-def _ask(answer: Any, timeout_s: float, cluster: Cluster | None = None) -> Any:
-    """What the actor raises crosses as itself; an actor that is lost is a WorldError."""
+def require_node(node_id: str) -> None:
+    """Of an actor: HelperLost where it is elsewhere. Ray moves the place of a lost host, and nobody asked this one."""
     import ray
-    from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
-    deadline = time.monotonic() + timeout_s
-    try:
-        while cluster is not None and time.monotonic() < deadline - _LOOK_S:
-            with suppress(GetTimeoutError):
-                return ray.get(answer, timeout=_LOOK_S)
-            cluster.require_alive()
-        return ray.get(answer, timeout=max(0.0, deadline - time.monotonic()))
-    except RayTaskError as error:
-        raise error.cause if isinstance(error.cause, CampaignError) else error from None
-    except (GetTimeoutError, RayError, ConnectionError) as error:
-        raise WorldError(
-            f"the devices' claim was lost on the joined Ray ({type(error).__name__}): resume later"
-        ) from error
+    if node_id and node_id != ray.get_runtime_context().get_node_id():
+        raise HelperLost(f"the host where a startup had its place was lost; Ray moved it to {socket.gethostname()}")

@@ -140,6 +140,14 @@ class Placement:
             remove_placement_group(self.group)
 
 
+def host_of(node_id: str) -> str:
+    """The name of a node's host, for people."""
+    import ray
+
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return next((str(node["NodeManagerHostname"]) for node in nodes if node["NodeID"] == node_id), "a lost host")
+
+
 @contextlib.contextmanager
 def connect(plan: LeasePlan, halted: threading.Event | None = None) -> Iterator[Cluster]:
     """Start a private Ray, or join the one at `plan.ray_address`; disconnect at the end. Raises WorldError.

@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from campaigns.errors import CampaignError, LeaseTimeout, ServerFailed
 from campaigns.plan import Block, CampaignPlan, Fixture, Role, Step
@@ -25,7 +25,7 @@ from campaigns.records import DeviceSample, Process, Reason, Request, Startup, S
 from orchestrator.hosts.lease import RETURN_S
 from orchestrator.hosts.locks import Kind, LockFolder
 from orchestrator.hosts.process import alive, die_with_parent
-from orchestrator.startups.claims import Claims, Held, RemoteClaim, claims_of
+from orchestrator.startups.claims import Claims, Held, RemoteClaim, claims_of, require_node
 from orchestrator.startups.cluster import Cluster, Placement, place
 from orchestrator.startups.pulse import Heard
 from orchestrator.startups.stand import Assignment, Stand
@@ -41,9 +41,11 @@ _LEFT_S = 10.0  # beyond the grace: how long what is left of a lost startup may 
 class StandActor(Stand, Heard):
     """The stand as Ray runs it: its parent is the raylet, whose death it would otherwise survive."""
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, node_id: str) -> None:
+        """`node_id` is where the claim is; empty on a private Ray."""
         die_with_parent()
         Heard.__init__(self)
+        self._node_id = node_id
         self._fault: CampaignError | None = None
         try:
             Stand.__init__(self, assignment)
@@ -51,6 +53,7 @@ class StandActor(Stand, Heard):
             self._fault = error  # Ray would wrap what a constructor raises
 
     def acquire(self, uuids: Sequence[str], wait_s: float) -> tuple[str, ...]:
+        require_node(self._node_id)
         if self._fault is not None:
             raise self._fault
         return super().acquire(uuids, wait_s)
@@ -59,17 +62,19 @@ class StandActor(Stand, Heard):
 class StartupHandle:
     """The driver's side. A context manager: leaving it stops the startup and gives the lease back."""
 
+    actor: ClassVar[type[StandActor]] = StandActor
+
     def __init__(self, claims: Claims, held: Held, assignment: Assignment, deadline: float) -> None:
         self._plan, self._cluster, self._claims, self._held = assignment.plan, claims.cluster, claims, held
         self._uuids: tuple[str, ...] = ()
         self._processes: tuple[Process, ...] = ()
         self._end: StartupEnd | None = None
-        self._host = ""
+        self._host = held.host if isinstance(held, RemoteClaim) else ""
         self._refused = False  # the host takes no more files
         try:
             self._cluster.await_head()
             self._placement = _placement(claims, held, deadline)
-            self._actor = _spawn(self._placement, _there(held, assignment))
+            self._actor = _spawn(self.actor, self._placement, held, assignment)
             self._cluster.beats.add(self._actor)
         except BaseException:
             claims.give_back(held)
@@ -247,20 +252,16 @@ def _placement(claims: Claims, held: Held, deadline: float) -> Placement:
     return place(claims.cluster, claims.plan, held.uuids, deadline)
 
 
-def _there(held: Held, assignment: Assignment) -> Assignment:
-    """With the weights where the claim's host has them."""
-    if not isinstance(held, RemoteClaim):
-        return assignment
-    plan = assignment.plan
-    return replace(assignment, plan=replace(plan, server=replace(plan.server, model=held.model)))
-
-
-def _spawn(placement: Placement, assignment: Assignment) -> Any:
+def _spawn(kind: type[StandActor], placement: Placement, held: Held, assignment: Assignment) -> Any:
+    """Told which node the claim is on, and where that has the weights."""
     import ray
 
+    plan, node_id = assignment.plan, ""
+    if isinstance(held, RemoteClaim):
+        plan, node_id = replace(plan, server=replace(plan.server, model=held.model)), held.node_id
     # Three threads: `stop`, and that the driver is there, must reach an actor that waits for a long answer.
     options = {**placement.options(), "max_concurrency": 3, "max_restarts": 0, "max_task_retries": 0}
-    return ray.remote(StandActor).options(**options).remote(assignment)
+    return ray.remote(kind).options(**options).remote(replace(assignment, plan=plan), node_id)
 
 
 def _cause(error: Any) -> BaseException:

@@ -98,6 +98,26 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return made
 
 
+def test_a_host_that_is_lost_before_its_startup_has_begun_costs_an_attempt(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost = [HelperLost("the claim of devices on fleet1 was lost"), ServerFailed("it was lost during `acquire`")]
+
+    def lease(*args: Any) -> Any:
+        if lost:
+            raise lost.pop(0)
+        return leased(*args)
+
+    monkeypatch.setattr("orchestrator.attempt.StartupHandle.lease", lease)
+    assert place.run("startup.retries=2") == Exit.COMPLETE
+    with Reader.open(place.store) as reader:
+        failures = reader.failures(reader.campaigns()[-1].campaign_id)
+    assert [failure.reason for failure in failures] == [Reason.HELPER_LOST, Reason.SERVER_ERROR]
+    lost[:] = [HelperLost("the claim of devices on fleet1 was lost")] * 2
+    assert place.run("startup.retries=1") == Exit.WORLD
+    assert "died in 2 attempts, in the last one because: the claim of devices on fleet1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "number",
     [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.acceptance) for n in (signal.SIGINT, signal.SIGHUP))],
