@@ -1,10 +1,13 @@
 """Whether one driver bears a fleet: its loop, threads, answers and store, with servers that sleep instead of computing.
 
     python benchmarks/fleet.py [--devices 64] [--startups 512] [--rounds 10000000] [--request-s 2.4] [--folder DIR]
+    python benchmarks/fleet.py --nodes 8                                                     # over Ray; as root
 
 Real: the loop, a startup's life with its checks, the unpickling of every answer, comparison, the store on disk with a
-durable transaction per request. Not real: Ray, servers, devices. Ideal is the time that the
-servers slept divided by the devices, as if the driver took no time. Prints a Markdown table of figures and limits.
+durable transaction per request; with --nodes also that many Ray nodes (namespaces of this machine), places, claims,
+locks, an actor for each startup, and answers that come through Ray. Not real: servers, devices; without --nodes, Ray.
+Ideal is the time that the servers sleep divided by the devices, as if all else took no time. Prints a Markdown table of
+figures and limits.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ from __future__ import annotations
 import argparse
 import os
 import pickle
-import random
 import shutil
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,106 +28,75 @@ from typing import Any
 
 from rich.console import Console
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import orchestrator.attempt
 import orchestrator.loop
-from campaigns.plan import Arm, Block, CampaignPlan, Fixture, LeasePlan, Phase, Role, ServerPlan, Step, blocks
-from campaigns.records import CampaignStatus, Request, Startup, StartupEnd, StartupStatus
+from benchmarks import sleepers
+from benchmarks.namespaces import Fleet, fleet, refusal
+from benchmarks.sleepers import ANSWERS, CPU_S, FIXTURES, PAIRS, REQUESTS, STARTUP_S, WARMUPS, Sleeper
+from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPlan, blocks
+from campaigns.records import CampaignStatus, Request
 from orchestrator import loop
 from orchestrator.journal import Journal
 from orchestrator.life import Desk
 from orchestrator.preparation.prepare import Prepared
 from orchestrator.progress import View
+from orchestrator.startups.startup import StartupHandle
 from orchestrator.stopping import Stopping
+from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
+from results.transfer.synthetic import Driver, Script, Trajectory
 
-PAIRS, WARMUPS, FIXTURES, STARTUP_S = 4, 1, 2, 5.0
-REQUESTS = FIXTURES * 2 * (PAIRS + WARMUPS)  # of a startup
 MIN_EFFICIENCY, MAX_LAG_P99_S, MAX_GROWTH = 0.9, 1.0, 1.25
 
 
-def plan(devices: int, startups: int) -> CampaignPlan:
+def plan(devices: int, startups: int, lease: LeasePlan) -> CampaignPlan:
     return CampaignPlan(
         name="fleet",
         control=Arm("a"),
         candidate=Arm("b", (("gdn", "bv2"),)),
         fixtures=tuple(Fixture(f"f{n}", "{}", (n,), max_tokens=16384) for n in range(FIXTURES)),
-        server=ServerPlan("null"),
+        server=ServerPlan("command", retries=5),
         startups=startups,
         pairs=PAIRS,
         warmups=WARMUPS,
-        lease=LeasePlan(parallel=devices, per_host=8, ray_address="simulated"),
+        lease=replace(lease, parallel=devices),
     )
 
 
 @dataclass
 class World:
-    """What all startups share: the answer of each arm as bytes, and how long everything takes."""
+    """What all startups share, and how many run."""
 
     plan: CampaignPlan
     campaign_id: str
     answers: dict[Role, bytes]
     request_s: float
-    slept_s: float = 0.0
     running: int = 0
     most: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-        with self.lock:
-            self.slept_s += seconds
+    def sleeper(self, startup: int, attempt: int = 1) -> Sleeper:
+        device = f"GPU-{startup % self.plan.lease.parallel}"
+        return Sleeper(self.campaign_id, startup, attempt, self.answers, self.request_s, (device,))
 
-
-class Handle:
-    """A startup that answers as one on a node would: late, and in bytes."""
-
-    def __init__(self, world: World, startup: int, attempt: int) -> None:
-        self._world, self._startup, self._attempt, self._position = world, startup, attempt, 0
-        self._chance = random.Random(startup)
-
-    def start(self) -> Startup:
-        self._world.sleep(STARTUP_S)
-        device = f"GPU-{self._startup % self._world.plan.lease.parallel}"
-        own = (self._world.campaign_id, self._startup, self._attempt, None, CREATED, "boot", f"host-{device}")
-        return Startup(*own, (device,), (), 1_000_000_000, {}, {}, ())
-
-    def token_ids(self, fixtures: Sequence[Fixture]) -> dict[str, Any]:
-        return {fixture.id: None for fixture in fixtures}
-
-    def capacity(self) -> int:
-        return 32768
-
-    def identity(self) -> dict[str, Any]:
-        return {}
-
-    def samples(self) -> list[Any]:
-        return []
-
-    def warm(self, block: Block, count: int, roles: Sequence[Role], budget: int, number: int) -> list[Request]:
-        steps = [replace(block.steps[0], role=role) for _ in range(count) for role in roles]
-        return [self._answer(step, number, Phase.WARMUP) for step in steps]
-
-    def run(self, steps: Sequence[Step], budget: int, number: int) -> list[Request]:
-        return [self._answer(step, number, Phase.MEASURE) for step in steps]
-
-    def _answer(self, step: Step, number: int, phase: Phase) -> Request:
-        self._world.sleep(self._world.request_s * self._chance.uniform(0.5, 1.5))  # answers differ, nobody marches
-        self._position += 1
-        request: Request = pickle.loads(self._world.answers[step.role])  # noqa: S301  # our own, a line above
-        return replace(
-            request,
-            startup=self._startup,
-            startup_attempt=self._attempt,
-            key=step.key,
-            block_attempt=number,
-            phase=phase,
-            position=self._position,
-            order_in_pair=step.order_in_pair if phase is Phase.MEASURE else None,
+    def ideal_s(self) -> float:
+        return (
+            sum(STARTUP_S + sum(self.sleeper(n).waits_s) for n in range(self.plan.startups)) / self.plan.lease.parallel
         )
 
-    def stop(self) -> StartupEnd:
-        return StartupEnd(StartupStatus.COMPLETE, CREATED)
+    @contextmanager
+    def counted(self, handle: Any) -> Iterator[Any]:
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        try:
+            yield handle
+        finally:
+            handle.stop()
+            with self.lock:
+                self.running -= 1
 
 
 class TimedStore(Store):
@@ -138,9 +110,8 @@ class TimedStore(Store):
         self.lags_s.append(time.perf_counter() - began)
 
 
-def world(store: Store, devices: int, startups: int, rounds: int, request_s: float) -> World:
-    wanted = plan(devices, startups)
-    per_request = max(2, rounds // (startups * REQUESTS))
+def world(store: Store, wanted: CampaignPlan, rounds: int, request_s: float) -> World:
+    per_request = max(2, rounds // (wanted.startups * REQUESTS))
     script = Script(Trajectory(4 * per_request, per_request, 3 * per_request - 1), 5.0, round_noise=0.02)
     driver = Driver(store, wanted, lambda step, attempt: script)
     campaign = driver.campaign()
@@ -150,21 +121,28 @@ def world(store: Store, devices: int, startups: int, rounds: int, request_s: flo
     return World(wanted, campaign.campaign_id, answers, request_s)
 
 
-@contextmanager
-def leased(made: World, startup: int, attempt: int) -> Iterator[Handle]:
-    with made.lock:
-        made.running += 1
-        made.most = max(made.most, made.running)
-    yield Handle(made, startup, attempt)
-    with made.lock:
-        made.running -= 1
+def _travelling(lease: Callable[..., Any]) -> Callable[..., Any]:
+    """With the sleepers: their folder is none that travels. Ray reads its settings when it is imported: not before."""
+
+    def asked(*words: Any) -> Any:
+        from ray import cloudpickle
+
+        cloudpickle.register_pickle_by_value(sleepers)
+        return lease(*words)
+
+    return asked
 
 
 def drive(store: Store, made: World, folder: Path) -> None:
-    vars(orchestrator.loop)["connect"] = lambda lease, halted: nullcontext()
-    orchestrator.attempt.StartupHandle.lease = lambda cluster, plan, campaign, startup, attempt, *_: leased(
-        made, startup, attempt
-    )
+    lease: Callable[..., Any] = StartupHandle.lease
+    if made.plan.lease.ray_address:
+        lease = _travelling(lease)
+        StartupHandle.actor = sleepers.SleepingActor
+        (folder / ANSWERS).write_bytes(pickle.dumps((made.request_s, made.answers)))
+    else:
+        vars(orchestrator.loop)["connect"] = lambda lease, halted: nullcontext()
+        lease = lambda cluster, plan, campaign, startup, attempt, *_: made.sleeper(startup, attempt)  # noqa: E731
+    orchestrator.attempt.StartupHandle.lease = lambda *words: made.counted(lease(*words))
     campaign = Driver(store, made.plan, lambda step, attempt: Script(Trajectory(8, 2, 5), 5.0)).campaign()
     budgets = {fixture.id: 16384 for fixture in made.plan.fixtures}
     prepared = Prepared(made.plan, "{}", {}, {}, {}, {}, budgets, store.path, strict=False)
@@ -192,33 +170,57 @@ def memory(every_s: float = 1.0) -> Iterator[list[int]]:
     thread.join()
 
 
-def measure(arguments: argparse.Namespace, folder: Path) -> list[tuple[str, str, str]]:
+def measure(arguments: argparse.Namespace, folder: Path, nodes: Fleet | None) -> list[tuple[str, str, str]]:
     """Rows of figure and limit."""
+    lease = LeasePlan(per_host=8)
+    if nodes is not None:
+        own = {"inventory": "simulated:fleet", "lock_dir": str(folder / "locks"), "wait_s": 3600.0}
+        lease = LeasePlan(per_host=arguments.devices // arguments.nodes, ray_address=nodes.address, **own)
+    wanted = plan(arguments.devices, arguments.startups, lease)
     with TimedStore.open(folder / "fleet.sqlite") as store:
         store.lags_s = []
-        made = world(store, arguments.devices, arguments.startups, arguments.rounds, arguments.request_s)
-        began, cpu = time.perf_counter(), time.process_time()
+        made = world(store, wanted, arguments.rounds, arguments.request_s)
+        began, cpu, busy = time.perf_counter(), time.process_time(), machine_s()
         with memory() as seen:
             drive(store, made, folder)
         took_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
-        pairs = len(store.recorded(made.campaign_id).pairs)
+        busy_s = machine_s() - busy
+        recorded = store.recorded(made.campaign_id)
         lags = sorted(store.lags_s)
-    assert pairs == arguments.startups * FIXTURES * PAIRS, pairs
-    ideal_s = made.slept_s / arguments.devices
+    assert len(recorded.pairs) == arguments.startups * FIXTURES * PAIRS, len(recorded.pairs)
+    ideal_s = made.ideal_s()
     early, late = seen[len(seen) // 4], max(seen[len(seen) // 2 :])
     rounds = max(2, arguments.rounds // (arguments.startups * REQUESTS)) * arguments.startups * REQUESTS
     return [
         ("startups, devices, most at once", f"{arguments.startups}, {arguments.devices}, {made.most}", ""),
+        *(_nodes(folder, made.campaign_id) if nodes is not None else ()),
         ("rounds", f"{rounds:,}", ""),
         ("wall time, ideal", f"{took_s:.0f} s, {ideal_s:.0f} s", ""),
         ("efficiency", f"{ideal_s / took_s:.3f}", f">= {MIN_EFFICIENCY}"),
         ("driver's CPU", f"{cpu_s:.0f} s, {100 * cpu_s / took_s:.0f} % of one", ""),
+        ("all CPUs of the machine busy", f"{100 * busy_s / took_s / (os.cpu_count() or 1):.0f} %", ""),
         ("writer's lag p50", f"{1e3 * _quantile(lags, 0.5):.1f} ms", ""),
         ("writer's lag p99", f"{1e3 * _quantile(lags, 0.99):.1f} ms", f"< {1e3 * MAX_LAG_P99_S:.0f} ms"),
         ("writer's lag, longest", f"{1e3 * lags[-1]:.1f} ms", ""),
         ("memory after a quarter, later", f"{early >> 20} MiB, {late >> 20} MiB", f"< x {MAX_GROWTH}"),
         ("store", f"{(folder / 'fleet.sqlite').stat().st_size >> 20} MiB", ""),
     ]
+
+
+def _nodes(folder: Path, campaign_id: str) -> Iterator[tuple[str, str, str]]:
+    with Reader.open(folder / "fleet.sqlite") as reader:
+        lives = reader.lives(campaign_id)
+    devices = {uuid for life in lives for uuid in life.startup.device_uuids}
+    hosts = {life.startup.host for life in lives}
+    yield "Ray nodes, devices used", f"{len(hosts)}, {len(devices)}", ""
+    actors = sorted(float(path.read_text()) for path in folder.glob(f"*/{CPU_S}"))
+    yield "CPU of one startup's actor, p50; lives", f"{_quantile(actors, 0.5):.2f} s; {len(lives)}", ""
+
+
+def machine_s() -> float:
+    """CPU seconds that this machine has spent, whoever's."""
+    user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
 
 
 def _quantile(values: Sequence[float], q: float) -> float:
@@ -231,11 +233,16 @@ def main() -> None:
     parser.add_argument("--startups", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=10_000_000)
     parser.add_argument("--request-s", type=float, default=2.4)
+    parser.add_argument("--nodes", type=int, default=0, help="Ray nodes that share the devices; 0: no Ray")
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
+    if arguments.nodes and (why := refusal()):
+        parser.error(f"--nodes {arguments.nodes}: {why}")
     folder = Path(tempfile.mkdtemp(prefix="fleet-", dir=arguments.folder))
+    each = [arguments.devices // arguments.nodes] * arguments.nodes if arguments.nodes else []
     try:
-        rows = measure(arguments, folder)
+        with fleet(each) if each else nullcontext() as nodes:
+            rows = measure(arguments, folder, nodes)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print("| figure | found | limit |\n| --- | --- | --- |")

@@ -1,4 +1,6 @@
-"""Hosts that fail otherwise than by dying: the head lost, a disk full, clocks wrong."""
+"""Hosts that fail otherwise than in a startup: the head lost, a raylet hung, a host killed while it is claimed, a disk
+full, clocks wrong.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,17 +18,33 @@ from typing import Any
 
 import pytest
 
-from campaigns.errors import Exit
+from benchmarks.namespaces import Fleet, Node, fleet, refusal
+from campaigns.errors import Exit, HelperLost
+from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan
 from campaigns.records import CampaignStatus, StartupStatus
+from orchestrator.startups.claims import RemoteClaim, claims_of
+from orchestrator.startups.cluster import connect
+from orchestrator.startups.pulse import SILENCE_S
+from orchestrator.startups.stand import Assignment
+from orchestrator.startups.startup import StartupHandle
 from results.reading.summary import summarise
 from results.store.reader import Life, Reader
-from tests.orchestrator.whole.conftest import Fleet, fleet, refusal
 from tests.orchestrator.whole.test_fleet import CAMPAIGN, Place, _free, leftovers
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.ray]
 
 SMALL = ("campaign.startups=6", "lease.parallel=2", "lease.per_host=1", "campaign.pairs=4", "lease.wait_s=60")
 PAIRS = 6 * 2 * 4
+HOLDS = """
+import sys, time
+from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.lease import name_holder
+from orchestrator.hosts.locks import Kind, LockFolder
+uuid = open_inventory("simulated:fleet").devices()[5].uuid
+assert LockFolder(sys.argv[1]).try_lock(uuid, name_holder("campaign other"), Kind.CLAIM) is not None
+print("held", flush=True)
+time.sleep(600)
+"""
 SHIM = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -120,6 +140,72 @@ def test_the_head_is_lost_and_a_new_one_goes_on(tmp_path: Path) -> None:
         again = place.start(CAMPAIGN, "resume", "last", "--store", place.store)
         assert again.wait(400) in (Exit.COMPLETE, Exit.SLOWER), place.told[-4000:]
         require_whole(place)
+
+
+def test_a_raylet_hangs_and_its_host_ends_what_nobody_asks_for_any_more(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with fleet((8, 8)) as made:
+        driver = place.start(CAMPAIGN, "run", *place.words(made.address, *SMALL))
+        place.await_pairs(driver, 4)
+        running = {life.startup.host for life in lives_of(place) if life.end is None}
+        hung = next(node for node in made.nodes.values() if node.name in running)
+        [raylet] = [pid for pid in hung.pids() if Path(f"/proc/{pid}/comm").read_text().strip() == "raylet"]
+        os.kill(raylet, signal.SIGSTOP)
+        try:
+            assert driver.wait(500) in (Exit.COMPLETE, Exit.SLOWER), place.told[-4000:]
+            require_whole(place)
+            until(lambda: leftovers(made, place) + held(place), SILENCE_S + 60)
+            assert Path(f"/proc/{raylet}/stat").read_text().split()[2] == "T"  # nobody woke it
+        finally:
+            os.kill(raylet, signal.SIGCONT)
+    assert f"on {hung.name} was lost during" in place.told
+
+
+def hold(node: Node, place: Place) -> list[str]:
+    """A command that claims one of the node's devices for another campaign and keeps it."""
+    return node.within(sys.executable, "-c", HOLDS, place.folder / "locks")
+
+
+def test_a_host_is_killed_while_its_devices_are_claimed(tmp_path: Path) -> None:
+    """The claim waits there for a device that another program holds; then the power goes."""
+    place = Place(tmp_path)
+    one = "lease.count=8", "lease.parallel=1", "campaign.startups=2", "campaign.pairs=2", "lease.wait_s=300"
+    with fleet(()) as made, subprocess.Popen(hold(made.add(1, 8), place), stdout=subprocess.PIPE) as other:
+        lost = made.nodes[1]
+        assert other.stdout is not None and other.stdout.readline() == b"held\n"
+        driver = place.start(CAMPAIGN, "run", *place.words(made.address, *SMALL, *one))
+        until(lambda: not any("ClaimActor" in command for command in lost.commands()), 120)
+        made.add(2, 8)
+        assert driver.poll() is None and place.num_pairs() == 0
+        lost.kill()
+        assert driver.wait(400) in (Exit.COMPLETE, Exit.SLOWER), place.told[-4000:]
+        assert place.num_pairs() == 2 * 2 * 2 and completed_on(place) == {"fleet2"}
+        assert "the claim of devices on fleet1 was lost" in place.told
+        until(lambda: leftovers(made, place) + held(place), 30)
+
+
+def test_a_place_that_ray_moves_from_a_lost_host_is_left_and_the_next_claim_is_elsewhere(tmp_path: Path) -> None:
+    """The host is lost after its claim was seen to stand and before the startup's actor is there."""
+    with fleet((8,)) as made:
+        own = {"inventory": "simulated:fleet", "lock_dir": str(tmp_path / "locks"), "wait_s": 60.0}
+        lease = LeasePlan(ray_address=made.address, **own)
+        fixtures = (Fixture("f", "{}", (1,)),)
+        plan = CampaignPlan("t", Arm("a"), Arm("b"), fixtures, ServerPlan("command"), lease=lease)
+        with connect(lease) as cluster:
+            claims = claims_of(cluster, plan, "c0ffee")
+            held = claims.take(time.monotonic() + 60, print)
+            assert isinstance(held, RemoteClaim) and held.host == "fleet1"
+            made.add(2, 8)
+            made.nodes[1].kill()
+            until(lambda: held.placement.node_id == held.node_id, 60)
+            lost = Assignment(plan, "c0ffee", 0, 1, tmp_path, "campaign c0ffee", cluster.environment, 0)
+            handle = StartupHandle(claims, held, lost, time.monotonic() + 60)
+            with pytest.raises(HelperLost, match="Ray moved it to fleet2"):
+                handle._acquire(10.0)
+            handle._discard()
+            with StartupHandle.lease(cluster, plan, "c0ffee", 0, 1, tmp_path) as again:
+                [uuid] = again.uuids
+    assert uuid.startswith(f"GPU-{zlib.crc32(b'fleet2'):08x}-")
 
 
 def test_a_node_whose_disk_is_full_is_left_and_its_startups_run_elsewhere(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.namespaces import Fleet, fleet, refusal
 from campaigns.errors import Exit
 from orchestrator.places import ROOT
 from orchestrator.trees import CONTROL_PLANE, DATA_PLANE
 from results.store.reader import Reader
-from tests.orchestrator.whole.conftest import Fleet, fleet, refusal
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.ray]
 
