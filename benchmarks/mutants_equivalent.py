@@ -61,7 +61,6 @@ EQUIVALENT: dict[str, str] = {
     "12466cfc": "four values behind the scale are read in vain: memcheck's to find, not the contract's",
     # projection/nvfp4_rows.cu, projection/nvfp4_stream.cu
     "0551a426": "lanes 17, 8, 4, 2 and 1 apart reach each other too: another order of an FP32 sum, within the bound",
-    "06126417": _MASKED,
     "066b9c26": _MASKED,
     "12faab41": "one word of a share is not waited for, but the other three come in the same store of 16 bytes",
     # selection/cluster.cu, selection/threshold.cu

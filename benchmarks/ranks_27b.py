@@ -82,7 +82,7 @@ def load(options: argparse.Namespace, rank: int, size: int) -> Engine:
         device=f"cuda:{rank}" if options.device == "cuda" else options.device,
         dtype=options.dtype,
         kv_cache_dtype=options.kv_cache_dtype,
-        keep_nvfp4=True,
+        keep_quantised=True,
         rank=rank,
         world_size=size,
         rendezvous=f"{options.meeting}/ranks",

@@ -28,7 +28,7 @@ def parse() -> argparse.Namespace:
     shape = Path(__file__).with_name("qwen3_8_27b.json")
     parser.add_argument("--shape", type=Path, default=shape, help="JSON of two configurations (default: %(default)s)")
     parser.add_argument("--arm", action="append", help="operator=schedule,… or a file of conf/arm; may be repeated")
-    parser.add_argument("--weights", choices=("dense", "nvfp4", "nvfp4-both", "nvfp4-all"), default="dense")
+    parser.add_argument("--weights", choices=("dense", "nvfp4", "nvfp4-both", "nvfp4-all", "fp8"), default="dense")
     parser.add_argument("--seed", type=int, default=1, help="of the weights")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="float16")
@@ -73,13 +73,13 @@ def build(options: argparse.Namespace) -> Engine:
         device=options.device,
         dtype=options.dtype,
         kv_cache_dtype=options.kv_cache_dtype,
-        keep_nvfp4=options.weights != "dense",
+        keep_quantised=options.weights != "dense",
     )
     shape = EngineShape.of(target, draft, chosen)
     declared = Declaration(options.seed, options.weights)
-    made = declared.target(target, draft, shape.device, shape.dtype, chosen.keep_nvfp4)
-    drafter = declared.draft(draft, shape.device, shape.dtype, chosen.keep_nvfp4)
-    shape = replace(shape, four_bits=made.four_bits, draft_four_bits=drafter.four_bits)
+    made = declared.target(target, draft, shape.device, shape.dtype, chosen.keep_quantised)
+    drafter = declared.draft(draft, shape.device, shape.dtype, chosen.keep_quantised)
+    shape = replace(shape, kept=made.kept, draft_kept=drafter.kept)
     shape.check_memory()
     return Engine.assemble(shape, made, drafter, ())
 

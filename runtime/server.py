@@ -50,7 +50,7 @@ class ServerOptions:
     device: str
     dtype: str
     kv_cache_dtype: str | None
-    keep_nvfp4: bool
+    keep_quantised: bool
     threads: int
     audit_ranks: bool
     rank_timeout: float
@@ -72,8 +72,8 @@ class ServerOptions:
         arguments.append(f"--rank-timeout={self.rank_timeout}")
         if self.audit_ranks:
             arguments.append("--audit-ranks")
-        if self.keep_nvfp4:
-            arguments.append("--keep-nvfp4")
+        if self.keep_quantised:
+            arguments.append("--keep-quantised")
         if self.max_model_len is not None:
             arguments.append(f"--max-model-len={self.max_model_len}")
         if self.kv_cache_dtype is not None:
@@ -102,7 +102,8 @@ def parse_options(arguments: list[str] | None = None) -> ServerOptions:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
     parser.add_argument("--kv-cache-dtype", help="default: the engine's choice for the dtype")
-    parser.add_argument("--keep-nvfp4", action="store_true", help="4-bit linears stay in 4 bits")
+    kept = "4-bit and FP8 linears stay as they are stored"
+    parser.add_argument("--keep-quantised", "--keep-nvfp4", action="store_true", help=kept)
     parser.add_argument("--threads", type=_positive, default=1, help="CPU threads per engine process")
     parser.add_argument("--audit-ranks", action="store_true", help="compare every sampled token among the ranks")
     parser.add_argument(

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from kernels.gated import cpu, cuda, reference, separate
+from kernels.gated import cpu, cuda, fp8_cuda, reference, separate
 from kernels.projection.problem import Problem, problem_of
 from kernels.registry import Op
 
@@ -15,6 +15,6 @@ __all__ = ["OP", "Problem", "problem_of"]
 OP = Op(
     name="gated",
     reference=reference.project,
-    schedules=(separate.SCHEDULE, *cpu.SCHEDULES, *cuda.SCHEDULES),
+    schedules=(separate.SCHEDULE, *cpu.SCHEDULES, *cuda.SCHEDULES, fp8_cuda.SCHEDULE),
     default="separate",
 )

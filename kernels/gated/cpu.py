@@ -15,6 +15,7 @@ from kernels.native.machine import X86_64_V3, cpu_arch
 from kernels.native.specification import BuildSpec
 from kernels.projection import cpu
 from kernels.projection.cpu import FORMATS
+from kernels.projection.fp8 import Fp8Weight
 from kernels.projection.problem import Problem
 from kernels.projection.weights import DenseWeight, Weight
 from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 X, OUT = (c_void_p, c_int64, c_int), (c_void_p, c_int64, c_int64, c_int64, c_int64)
 DENSE = (*X, c_void_p, c_int64, c_int, *OUT)
 NVFP4 = (*X, c_void_p, c_void_p, c_float, *OUT)
+FP8 = (*X, c_void_p, c_int64, c_void_p, *OUT)
 
 
 def guard(problem: Problem) -> Refusal | None:
@@ -48,6 +50,9 @@ def runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
         if isinstance(weight, DenseWeight):
             w = weight.w
             call(library.entry("dense", DENSE), *head, w.data_ptr(), w.stride(0), form_of(w), *tail)
+        elif isinstance(weight, Fp8Weight):
+            codes = (weight.codes.data_ptr(), weight.codes.stride(0), weight.scales.data_ptr())
+            call(library.entry("fp8", FP8), *head, *codes, *tail)
         else:
             codes = (weight.packed.data_ptr(), weight.scales.data_ptr(), weight.global_scale)
             call(library.entry("nvfp4", NVFP4), *head, *codes, *tail)

@@ -34,7 +34,7 @@ def runner(spec: BuildSpec, blocks_per_sm: int) -> Callable[..., torch.Tensor]:
     def run(x: torch.Tensor, weight: Nvfp4Weight, project: Any = None) -> torch.Tensor:
         """`x` [M, K] and a weight of [2 I, K] -> [M, I] FP16."""
         units = weight.layout("nvfp4-stream-gated", packing.gated_layout)
-        return cuda.launch(spec, x, units, weight.n // 2, weight.global_scale, cuda.GATED, blocks_per_sm)
+        return cuda.launch(spec, x, units, weight.n // 2, 1.0 / weight.global_scale, cuda.GATED, blocks_per_sm)
 
     return run
 
@@ -54,7 +54,7 @@ def bound(splits: str) -> Bound:
 
 
 # All stages are asked for at once, unlike `projection`'s: what waits behind them here is one norm.
-ALONE_BUILD = cuda.stream_spec("nvfp4-stream-alone", 8, "-DNVFP4_EXCHANGE=1", "-DNVFP4_ALONE=8")
+ALONE_BUILD = cuda.stream_spec("nvfp4-stream-alone", 8, "-DSTREAM_EXCHANGE=1", "-DSTREAM_ALONE=8")
 SCHEDULES = (
     schedule(
         cuda.STREAM_BUILD, 1, bound("one share of K a block"), "Hopper, the streamed projection, SiLU in its epilogue"

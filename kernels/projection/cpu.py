@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from kernels.native.library import call, native
 from kernels.native.machine import X86_64_V3, cpu_arch
 from kernels.native.specification import BuildSpec
+from kernels.projection.fp8 import Fp8Weight
+from kernels.projection.nvfp4 import Nvfp4Weight
 from kernels.projection.problem import Problem
 from kernels.projection.weights import DenseWeight, Weight
 from kernels.registry import Bitwise, Bound, Refusal, Schedule, first_refusal, refuse_unless
@@ -24,10 +26,11 @@ FORMATS = {"float32": 0, "bfloat16": 1, "float16": 2}
 MAX_ROWS = 16
 DENSE = (c_void_p, c_int64, c_void_p, c_int64, c_int, c_void_p, c_int64, c_int64, c_int64, c_int64)
 NVFP4 = (c_void_p, c_int64, c_void_p, c_void_p, c_float, c_void_p, c_int64, c_int64, c_int64, c_int64)
+FP8 = (c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int64)
 
 
 def guard(problem: Problem) -> Refusal | None:
-    weights = (*FORMATS, "nvfp4")
+    weights = (*FORMATS, Nvfp4Weight.dtype, Fp8Weight.dtype)
     return first_refusal(
         (
             refuse_unless(problem.dtype in FORMATS, f"x is {problem.dtype}; one of {', '.join(FORMATS)}"),
@@ -48,6 +51,9 @@ def runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
         if isinstance(weight, DenseWeight):
             w, form = weight.w, FORMATS[weight.dtype]
             call(library.entry("dense", DENSE), *head, w.data_ptr(), w.stride(0), form, *tail, *shape)
+        elif isinstance(weight, Fp8Weight):
+            codes = (weight.codes.data_ptr(), weight.codes.stride(0), weight.scales.data_ptr())
+            call(library.entry("fp8", FP8), *head, *codes, *tail, *shape)
         else:
             codes = (weight.packed.data_ptr(), weight.scales.data_ptr(), weight.global_scale)
             call(library.entry("nvfp4", NVFP4), *head, *codes, *tail, *shape)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import c_float, c_int, c_void_p
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernels.native.device import multiprocessors, stream_of, workspace
 from kernels.native.library import call, native
@@ -66,9 +66,13 @@ def rows_runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
     return run
 
 
-def launch(spec: BuildSpec, x: torch.Tensor, units: torch.Tensor, n: int, global_scale: float, form: int,
-           blocks_per_sm: int, overlapped: bool = True) -> torch.Tensor:  # fmt: skip
-    """One streamed projection to `n` outputs (of a gated pair, `n` of each); `overlapped` with the kernel before it."""
+def launch(spec: BuildSpec, x: torch.Tensor, units: torch.Tensor, n: int, scale: float | int, form: int,
+           blocks_per_sm: int, overlapped: bool = True,
+           entry: tuple[Any, ...] = STREAM_ENTRY) -> torch.Tensor:  # fmt: skip
+    """One streamed projection to `n` outputs (of a gated pair, `n` of each); `overlapped` with the kernel before it.
+
+    `scale` multiplies the sums: the reciprocal of an NVFP4 weight's global scale, or the address of the rows' scales.
+    """
     import torch  # on first use, so that listing schedules does not load it
 
     x = aligned(x)
@@ -79,15 +83,14 @@ def launch(spec: BuildSpec, x: torch.Tensor, units: torch.Tensor, n: int, global
     scratch = workspace(library, x.device, row_blocks, blocks)
     operands = (units.data_ptr(), x.data_ptr(), y.data_ptr(), scratch.data_ptr())
     shape = (x.shape[0], n, row_blocks, k_units, x.stride(0), n)
-    entry = library.entry("run", STREAM_ENTRY)
-    call(entry, *operands, *shape, 1.0 / global_scale, form, int(overlapped), blocks, stream_of(x))
+    call(library.entry("run", entry), *operands, *shape, scale, form, int(overlapped), blocks, stream_of(x))
     return y
 
 
 def stream_runner(spec: BuildSpec, blocks_per_sm: int) -> Callable[..., torch.Tensor]:
     def run(x: torch.Tensor, weight: Nvfp4Weight, wide: bool = False) -> torch.Tensor:
         units = weight.layout("nvfp4-stream", packing.layout)
-        return launch(spec, x, units, weight.n, weight.global_scale, WIDE if wide else PLAIN, blocks_per_sm)
+        return launch(spec, x, units, weight.n, 1.0 / weight.global_scale, WIDE if wide else PLAIN, blocks_per_sm)
 
     return run
 
@@ -100,7 +103,7 @@ def stream_spec(schedule: str, stages: int, *flags: str) -> BuildSpec:
         language="cuda",
         sources=("projection/nvfp4_stream.cu",),
         headers=("include/abi.h", "include/sm90.cuh"),
-        flags=(f"-DNVFP4_STAGES={stages}", *flags),
+        flags=(f"-DSTREAM_STAGES={stages}", *flags),
     )
 
 
@@ -123,8 +126,8 @@ ROWS_BUILD = BuildSpec(
 STREAM_BUILD = stream_spec("nvfp4-stream", 5)
 PAIRED_BUILD = stream_spec("nvfp4-stream-paired", 4)
 CAPPED_BUILD = stream_spec("nvfp4-stream-cap40", 5, "-maxrregcount=40")
-EXCHANGE_BUILD = stream_spec("nvfp4-stream-exchange", 5, "-DNVFP4_EXCHANGE=1")
-ALONE_BUILD = stream_spec("nvfp4-stream-alone", 5, "-DNVFP4_EXCHANGE=1", "-DNVFP4_ALONE=3")
+EXCHANGE_BUILD = stream_spec("nvfp4-stream-exchange", 5, "-DSTREAM_EXCHANGE=1")
+ALONE_BUILD = stream_spec("nvfp4-stream-alone", 5, "-DSTREAM_EXCHANGE=1", "-DSTREAM_ALONE=3")
 
 ROWS = Schedule(
     name="nvfp4-rows",

@@ -1,13 +1,14 @@
 """The default projection: torch's own GEMM. Its accumulation order is the library's and depends on the shape.
 
-An NVFP4 weight is decoded a slice of columns at a time. Its exact products meet x in FP32 accumulation, and the
-division by the global scale and the rounding to the dtype of x happen once, after the sum. Slow, and always there.
+An NVFP4 or FP8 weight is decoded a slice of columns at a time. Its exact products meet x in FP32 accumulation, and the
+scale of the whole or of the row and the rounding to the dtype of x come once, after the sum. Slow, and always there.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernels.projection.fp8 import Fp8Weight
 from kernels.projection.nvfp4 import Nvfp4Weight
 from kernels.projection.problem import Problem
 from kernels.projection.weights import DenseWeight, Weight
@@ -26,7 +27,7 @@ def guard(problem: Problem) -> Refusal | None:
 
 def run(x: torch.Tensor, weight: Weight, wide: bool = False) -> torch.Tensor:
     """`x` [M, K] times a weight [N, K] transposed -> [M, N] in the dtype of `x`, or FP32."""
-    return dense(x, weight, wide) if isinstance(weight, DenseWeight) else nvfp4(x, weight, wide)
+    return dense(x, weight, wide) if isinstance(weight, DenseWeight) else decoded(x, weight, wide)
 
 
 def dense(x: torch.Tensor, weight: DenseWeight, wide: bool) -> torch.Tensor:
@@ -38,17 +39,21 @@ def dense(x: torch.Tensor, weight: DenseWeight, wide: bool) -> torch.Tensor:
     return torch.mm(x, w.T, out_dtype=torch.float32) if x.is_cuda else torch.nn.functional.linear(x.float(), w.float())
 
 
-def nvfp4(x: torch.Tensor, weight: Nvfp4Weight, wide: bool) -> torch.Tensor:
+def decoded(x: torch.Tensor, weight: Nvfp4Weight | Fp8Weight, wide: bool) -> torch.Tensor:
     import torch  # on first use, so that listing schedules does not load it
 
     out = x.new_empty(x.shape[0], weight.n, dtype=torch.float32 if wide else x.dtype)
     for first in range(0, weight.n, SLICE):
         last = min(first + SLICE, weight.n)
-        out[:, first:last] = accumulate(x, weight, first, last) / weight.global_scale
+        out[:, first:last] = scaled(accumulate(x, weight, first, last), weight, first, last)
     return out
 
 
-def accumulate(x: torch.Tensor, weight: Nvfp4Weight, first: int, last: int) -> torch.Tensor:
+def scaled(sums: torch.Tensor, weight: Nvfp4Weight | Fp8Weight, first: int, last: int) -> torch.Tensor:
+    return sums * weight.scales[first:last] if isinstance(weight, Fp8Weight) else sums / weight.global_scale
+
+
+def accumulate(x: torch.Tensor, weight: Nvfp4Weight | Fp8Weight, first: int, last: int) -> torch.Tensor:
     """FP32 [M, last - first]. A GPU multiplies 16-bit operands, in which products are exact, and keeps the FP32 sum."""
     if x.device.type == "cuda" and x.element_size() == 2:
         import torch

@@ -57,6 +57,10 @@ class Nvfp4Weight:
     def physical_n(self) -> int:
         return self.packed.shape[0]
 
+    @property
+    def parts(self) -> tuple[torch.Tensor, ...]:
+        return self.packed, self.scales
+
     def products(self, first: int = 0, last: int | None = None, dtype: torch.dtype | None = None) -> torch.Tensor:
         """code times scale [last - first, K]: the weight before the division, padding included.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernels.projection.fp8 import Fp8Weight
 from kernels.projection.nvfp4 import Nvfp4Weight
 
 if TYPE_CHECKING:
@@ -35,8 +36,12 @@ class DenseWeight:
     def dtype(self) -> str:
         return str(self.w.dtype).removeprefix("torch.")
 
+    @property
+    def parts(self) -> tuple[torch.Tensor, ...]:
+        return (self.w,)
+
     def dequantised(self) -> torch.Tensor:
         return self.w
 
 
-Weight = DenseWeight | Nvfp4Weight
+Weight = DenseWeight | Nvfp4Weight | Fp8Weight

@@ -1,11 +1,12 @@
 """Whether a model and its caches fit the device, decided before the first request and said with the numbers."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
+from kernels.projection.nvfp4 import Nvfp4Weight
 from runtime.config import DraftConfig, TargetConfig
 from runtime.errors import CapacityError
 from runtime.memory.cache import draft_cache_bytes, target_cache_bytes
@@ -61,10 +62,16 @@ def required_bytes(
     return parts
 
 
-def nvfp4_saving(shapes: Shapes, four_bits: Collection[str], dtype: torch.dtype) -> int:
-    """Bytes that the tensors under `four_bits` need less as 4-bit codes with one scale byte per 16 of them."""
-    count = parameter_count({name: shape for name, shape in shapes.items() if name in four_bits})
-    return count * dtype.itemsize - count * 9 // 16
+def kept_saving(shapes: Shapes, kept: Mapping[str, str], dtype: torch.dtype) -> int:
+    """Bytes that the tensors under `kept` need less as codes of the format it names."""
+    return sum(
+        n * k * dtype.itemsize - code_bytes(form, n, k) for name, form in kept.items() for n, k in (shapes[name],)
+    )
+
+
+def code_bytes(form: str, n: int, k: int) -> int:
+    """4-bit codes with one scale byte per 16 of them, or 8-bit ones with an FP32 scale per row."""
+    return n * k * 9 // 16 if form == Nvfp4Weight.format else n * k + 4 * n
 
 
 def check(parts: dict[str, int], available: int, capacity: int) -> None:

@@ -7,8 +7,8 @@
 Knows no HTTP, no text and no queue. Closing the iterator early gives the request's slots back.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,7 +53,7 @@ class EngineOptions:
 
     `prompt_state` `snapshot` keeps the state after each prompt for requests that begin with the same one.
     `prefill_budget` is the most tokens a prefill chunk has; None takes the device's own (`EngineShape.prefill_chunk`).
-    `keep_nvfp4` keeps NVFP4 linears in 4 bits for the schedules that read them; otherwise they are dequantised at load.
+    `keep_quantised` keeps NVFP4 and FP8 linears so for the schedules that read them; else they are dequantised at load.
     `rank_timeout_s` is how long a publication through shared memory waits for a rank.
     """
 
@@ -64,7 +64,7 @@ class EngineOptions:
     page_size: int | None = None
     prefill_budget: int | None = None
     context_pipeline: bool = True
-    keep_nvfp4: bool = False
+    keep_quantised: bool = False
     cuda_graphs: bool = True
     prompt_state: str = COMPUTED
     rank: int = 0
@@ -118,15 +118,17 @@ class Engine:
         device, dtype = shape.device, shape.dtype
         declared = Declaration.of(model_dir)
         if declared is None:
-            whole = read_target(model_dir, whole_config, device, dtype, options.keep_nvfp4)
+            whole = read_target(model_dir, whole_config, device, dtype, options.keep_quantised)
             draft_weights = (
-                read_draft(draft_dir, draft_config, device, dtype, options.keep_nvfp4) if draft_config else None
+                read_draft(draft_dir, draft_config, device, dtype, options.keep_quantised) if draft_config else None
             )
         else:
-            whole = declared.target(whole_config, draft_config, device, dtype, options.keep_nvfp4)
-            draft_weights = declared.draft(draft_config, device, dtype, options.keep_nvfp4) if draft_config else None
-        four_bits = draft_weights.four_bits if draft_weights is not None else frozenset()
-        shape = replace(shape, four_bits=whole.four_bits, draft_four_bits=four_bits)
+            whole = declared.target(whole_config, draft_config, device, dtype, options.keep_quantised)
+            draft_weights = (
+                declared.draft(draft_config, device, dtype, options.keep_quantised) if draft_config else None
+            )
+        draft_kept = draft_weights.kept if draft_weights is not None else {}
+        shape = replace(shape, kept=whole.kept, draft_kept=draft_kept)
         shape.check_memory()
         target_share, draft_share = whole, draft_weights
         if options.world_size > 1:
@@ -224,7 +226,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class EngineShape:
-    """Everything that is decided before a tensor is made. `four_bits`, `draft_four_bits`: what stays 4-bit codes."""
+    """Everything that is decided before a tensor is made. `kept`, `draft_kept`: what stays codes, of which format."""
 
     target: TargetConfig
     draft: DraftConfig | None
@@ -232,8 +234,8 @@ class EngineShape:
     capacity: int
     page_size: int
     kv_cache_dtype: str
-    four_bits: frozenset[str] = frozenset()
-    draft_four_bits: frozenset[str] = frozenset()
+    kept: Mapping[str, str] = field(default_factory=dict)
+    draft_kept: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, target: TargetConfig, draft: DraftConfig | None, options: EngineOptions) -> "EngineShape":
@@ -274,9 +276,9 @@ class EngineShape:
         parts = capacity.required_bytes(
             self.target, self.draft, self.dtype, self.cache_dtype, self.capacity, self.page_size
         )
-        parts["weights"] -= capacity.nvfp4_saving(target_shapes(self.target), self.four_bits, self.dtype)
+        parts["weights"] -= capacity.kept_saving(target_shapes(self.target), self.kept, self.dtype)
         if self.draft:
-            parts["weights"] -= capacity.nvfp4_saving(draft_shapes(self.draft), self.draft_four_bits, self.dtype)
+            parts["weights"] -= capacity.kept_saving(draft_shapes(self.draft), self.draft_kept, self.dtype)
         return parts
 
     def check_memory(self) -> None:

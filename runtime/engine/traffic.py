@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from kernels.projection import Weight
-from kernels.projection.nvfp4 import Nvfp4Weight
 from runtime.engine.round import Decoder
 from runtime.models.layers import Linear
 
@@ -29,8 +28,7 @@ def round_bytes(decoder: Decoder, rows: int) -> dict[str, int]:
 
 
 def weight_bytes(weight: Weight) -> int:
-    parts = (weight.packed, weight.scales) if isinstance(weight, Nvfp4Weight) else (weight.w,)
-    return sum(part.numel() * part.element_size() for part in parts)
+    return sum(part.numel() * part.element_size() for part in weight.parts)
 
 
 def linears(part: Any) -> Iterator[Linear]:

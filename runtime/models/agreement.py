@@ -72,7 +72,8 @@ class Agreeing(Mapping[str, Weight]):
 
     def __init__(self, weights: Mapping[str, Weight], replaced: Mapping[str, Tensor]) -> None:
         self.weights, self.replaced = weights, replaced
-        self.four_bits = getattr(weights, "four_bits", frozenset()) - replaced.keys()
+        kept: Mapping[str, str] = getattr(weights, "kept", {})
+        self.kept = {name: form for name, form in kept.items() if name not in replaced}
 
     def __getitem__(self, name: str) -> Weight:
         return self.replaced[name] if name in self.replaced else self.weights[name]

@@ -11,12 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernels import gated, norm, prefill_gated, prefill_projection, projection, rotary
+from kernels.projection.fp8 import Fp8Weight
 from kernels.projection.nvfp4 import Nvfp4Weight
 from runtime.models import quant
 from runtime.operators import Operators
 
-Weight = Tensor | Nvfp4Weight
-"""A weight [N, K] as checkpoints hand it out: a dense tensor or NVFP4 codes."""
+Weight = Tensor | Nvfp4Weight | Fp8Weight
+"""A weight [N, K] as checkpoints hand it out: a dense tensor, NVFP4 or FP8 codes."""
 
 
 class Linear:
@@ -67,7 +68,7 @@ def fused(parts: Sequence[Weight], operators: Operators, site: str) -> Linear | 
     """One projection whose output is the parts' outputs side by side.
 
     NVFP4 parts are joined only where they share their global scale; anything else would round them anew, so they then
-    stay separate projections.
+    stay separate projections. FP8 parts bring their rows' scales along.
     """
     if all(isinstance(part, Tensor) for part in parts):
         return Linear(torch.cat(tuple(parts)), operators, site)

@@ -22,11 +22,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from kernels import publication
+from kernels.projection.fp8 import Fp8Weight
 from kernels.projection.nvfp4 import GROUP
 from kernels.publication import Ranks
 from runtime.config import DraftConfig, TargetConfig
 from runtime.errors import ModelError
-from runtime.models import quant
+from runtime.models import fp8, quant
 from runtime.models.drafter import Drafter
 from runtime.models.layers import Linear, RmsNorm, Weight
 from runtime.models.target import Head, Target
@@ -121,7 +122,7 @@ def shard_draft(config: DraftConfig, size: int) -> DraftConfig:
 
 
 class ShardedWeights(Mapping[str, Weight]):
-    """One rank's share of a checkpoint's tensors, cut as they are asked for; 4-bit linears stay in 4 bits."""
+    """One rank's share of a checkpoint's tensors, cut as they are asked for; quantised linears stay so."""
 
     def __init__(self, whole: Mapping[str, Weight], config: TargetConfig | DraftConfig, rank: int, size: int) -> None:
         self._whole, self._config, self._rank, self._size = whole, config, rank, size
@@ -130,10 +131,13 @@ class ShardedWeights(Mapping[str, Weight]):
         weight = self._whole[name]
         if isinstance(weight, Tensor):
             return self._share(name, weight)
-        if name.endswith(_BY_INPUTS) and weight.k % (GROUP * self._size):
+        by_inputs = name.endswith(_BY_INPUTS)
+        if isinstance(weight, Fp8Weight):
+            return fp8.cut(weight, partial(self._share, name), by_inputs)
+        if by_inputs and weight.k % (GROUP * self._size):
             raise ModelError(
                 f"{name} has {weight.k} inputs, {GROUP} to a scale, and tensor-parallel size {self._size} would cut "
-                "such a group: serve it without --keep-nvfp4"
+                "such a group: serve it without --keep-quantised"
             )
         return quant.cut(weight, partial(self._share, name))
 

@@ -1,11 +1,8 @@
 """Quantised linears of a checkpoint: which they are, whether their parts fit together, and their exact values.
 
-`float-quantized` (compressed-tensors, 8 bits): `weight` E4M3 [N, K], `weight_scale` [N, 1] or one for all:
-w = E4M3(code) * scale, made once at load; activations stay as they are, whatever the recipe says of them.
-
 `nvfp4-pack-quantized`, per linear: `weight_packed` uint8 [N, K/2] (two E2M1 codes a byte, low nibble first),
 `weight_scale` E4M3 [N, K/16], `weight_global_scale` FP32 [1], a divisor: w = E2M1(code) * E4M3(scale) / global. Layout
-only; the number format is `kernels.projection.nvfp4`'s.
+only; the number format is `kernels.projection.nvfp4`'s. FP8 formats are `runtime.models.fp8`'s.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +11,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from kernels.projection.fp8 import Fp8Weight
 from kernels.projection.nvfp4 import GROUP, Nvfp4Weight, padded
 from runtime.errors import ModelError
+from runtime.models import fp8
 
-FORMAT, FP8 = "nvfp4-pack-quantized", "float-quantized"
-E4M3 = torch.float8_e4m3fn
+FORMAT = "nvfp4-pack-quantized"
 TILE = 32
 
 
@@ -30,26 +28,24 @@ class Stored(Protocol):
 
 def format_of(raw: Mapping[str, Any]) -> str | None:
     """The quantisation format that config.json declares, None where it declares none."""
-    declared = raw.get("quantization_config") or raw.get("text_config", {}).get("quantization_config")
+    declared = declared_in(raw)
     if not declared:
         return None
+    if declared.get("quant_method") == fp8.PLAIN:
+        return fp8.plain(declared)
     formats = {declared.get("format")} | {g.get("format") for g in (declared.get("config_groups") or {}).values()}
     formats -= {None}
-    if formats == {FP8}:
-        _check_fp8(declared)
-        return FP8
+    if formats == {fp8.COMPRESSED}:
+        return fp8.compressed(declared)
     if formats != {FORMAT}:
         named = sorted(map(str, formats)) or declared.get("quant_method")
-        raise ModelError(f"quantisation format {named} is not supported; {FORMAT} and {FP8} are")
+        raise ModelError(f"quantisation format {named} is not supported; {FORMAT}, {fp8.COMPRESSED} and fp8 are")
     return FORMAT
 
 
-def _check_fp8(declared: Mapping[str, Any]) -> None:
-    for name, group in (declared.get("config_groups") or {}).items():
-        weights = group.get("weights") or {}
-        told = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
-        if told not in ((8, "float", "channel"), (8, "float", "tensor")):
-            raise ModelError(f"{name} has weights of {told}; {FP8} is read with 8 bits, float, and a scale per channel")
+def declared_in(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The recipe in config.json, empty where there is none."""
+    return raw.get("quantization_config") or raw.get("text_config", {}).get("quantization_config") or {}
 
 
 HEAD = "lm_head.weight"
@@ -87,19 +83,6 @@ def read(checkpoint: Stored, name: str, device: torch.device) -> Nvfp4Weight:
     return Nvfp4Weight(packed, scales, float(checkpoint.raw(f"{name}.weight_global_scale")), packed.shape[0])
 
 
-def fp8(checkpoint: Stored, name: str) -> Tensor:
-    """FP32 values [N, K] of an E4M3 linear, each with one rounding; ModelError where its scales do not fit."""
-    codes, scale = checkpoint.raw(f"{name}.weight"), checkpoint.raw(f"{name}.weight_scale").float()
-    if list(scale.shape) not in ([codes.shape[0], 1], [codes.shape[0]], [1], []):
-        raise ModelError(
-            f"tensor {name}.weight_scale has shape {list(scale.shape)}; one scale per row of {list(codes.shape)}, or "
-            "one for all, is needed"
-        )
-    if not bool(((scale > 0) & scale.isfinite()).all()):
-        raise ModelError(f"tensor {name}.weight_scale holds a scale that is not positive and finite")
-    return codes.float() * scale.reshape(-1, 1)
-
-
 def cut(weight: Nvfp4Weight, part_of: Callable[[Tensor], Tensor]) -> Nvfp4Weight:
     """A part of an unpadded weight; `part_of` takes the same share of its codes [N, K/2] as of its scales [N, K/16]."""
     # As bytes: torch cannot join float8 tensors on every device.
@@ -107,8 +90,11 @@ def cut(weight: Nvfp4Weight, part_of: Callable[[Tensor], Tensor]) -> Nvfp4Weight
     return Nvfp4Weight(packed, scales, weight.global_scale, packed.shape[0])
 
 
-def joined(parts: Sequence[Tensor | Nvfp4Weight]) -> Nvfp4Weight | None:
-    """NVFP4 `parts` of one global scale as one weight, padded physically to the widest tile; None where they differ."""
+def joined(parts: Sequence[Tensor | Nvfp4Weight | Fp8Weight]) -> Nvfp4Weight | Fp8Weight | None:
+    """FP8 `parts` as one weight, or NVFP4 ones of one global scale, padded physically to the widest tile; None where
+    they differ."""
+    if all(isinstance(part, Fp8Weight) for part in parts):
+        return fp8.joined(parts)
     if not all(isinstance(part, Nvfp4Weight) for part in parts) or len({part.global_scale for part in parts}) > 1:
         return None
     packed = torch.cat([part.packed[: part.n] for part in parts])

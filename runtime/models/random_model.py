@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels.projection import fp8
 from kernels.projection.nvfp4 import GROUP, Nvfp4Weight
 from runtime.config import DraftConfig, TargetConfig, read_json
 from runtime.errors import ModelError
@@ -33,7 +34,7 @@ from runtime.models.quant import quantisable, readable
 from runtime.models.weights import RandomWeights, draft_shapes, random_weights, target_shapes
 
 DECLARATION = "random_weights.json"
-FORMATS = ("dense", "nvfp4", "nvfp4-both", "nvfp4-all")
+FORMATS = ("dense", "nvfp4", "nvfp4-both", "nvfp4-all", "fp8")
 TOKENIZER = Path(__file__).resolve().parents[1] / "checkpoints" / "nano"
 # Root mean square of a uniformly random E2M1 code.
 CODE_RMS = (68.5 / 8) ** 0.5
@@ -44,8 +45,9 @@ STRIDE = 1 << 24
 @dataclass(frozen=True)
 class Declaration:
     """`format` is how linears come: `dense`; the target's in `nvfp4`, with one global scale per input width; those
-    of target and drafter, `nvfp4-both`; or the head's too, `nvfp4-all`. `accepted`: so many drafts a round are right by
-    construction (`runtime.models.agreement`), which needs a head of its own in 16 bits; None leaves that to chance."""
+    of target and drafter, `nvfp4-both`; or the head's too, `nvfp4-all`; the target's in `fp8`. `accepted`: so many
+    drafts a round are right by construction (`runtime.models.agreement`), which needs a head of its own in 16 bits;
+    None leaves that to chance."""
 
     seed: int
     format: str
@@ -78,10 +80,10 @@ class Declaration:
     def target(
         self, config: TargetConfig, draft: DraftConfig | None, device: torch.device, dtype: torch.dtype, keep: bool
     ) -> "Made":
-        """The target's weights; 4-bit linears stay in 4 bits with `keep`, else they come as their values."""
+        """The target's weights; quantised linears stay codes with `keep`, else they come as their values."""
         dense = random_weights(target_shapes(config), self.seed, device, dtype)
         chosen = {"dense": _none, "nvfp4-all": readable}.get(self.format, quantisable)
-        made = _made(dense, chosen, keep)
+        made = _made(dense, chosen, "fp8" if self.format == "fp8" else "nvfp4", keep)
         if self.accepted is None or draft is None:
             return Made(made)
         return Made(agreeing_target(made, dense, config, draft.mask_token_id, self.cycle(config)))
@@ -93,7 +95,7 @@ class Declaration:
     def draft(self, config: DraftConfig, device: torch.device, dtype: torch.dtype, keep: bool) -> "Made":
         """The drafter's, likewise."""
         dense = random_weights(draft_shapes(config), self.seed + 1, device, dtype)
-        made = _made(dense, quantisable if self.format in ("nvfp4-both", "nvfp4-all") else _none, keep)
+        made = _made(dense, quantisable if self.format in ("nvfp4-both", "nvfp4-all") else _none, "nvfp4", keep)
         return Made(made if self.accepted is None else agreeing_draft(made, dense, config, self.cycle(config)))
 
 
@@ -101,23 +103,28 @@ def _none(name: str) -> bool:
     return False
 
 
-def _made(dense: RandomWeights, chosen: Callable[[str], bool], keep: bool) -> Mapping[str, Weight]:
-    codes = RandomNvfp4(dense, frozenset(filter(chosen, dense)))
-    if not codes.four_bits:
+def _made(dense: RandomWeights, chosen: Callable[[str], bool], form: str, keep: bool) -> Mapping[str, Weight]:
+    codes = RandomCodes(dense, dict.fromkeys(filter(chosen, dense), form))
+    if not codes.kept:
         return dense
     return codes if keep else Dequantised(codes, dense.dtype)
 
 
-class RandomNvfp4(Mapping[str, Weight]):
-    """Random 4-bit matrices under `four_bits`, scaled as dense ones are; other tensors as `dense` makes them."""
+class RandomCodes(Mapping[str, Weight]):
+    """Random 4-bit matrices under `kept`, scaled as dense ones are, or FP8 ones, which are dense ones rounded; other
+    tensors as `dense` makes them."""
 
-    def __init__(self, dense: RandomWeights, four_bits: frozenset[str]) -> None:
+    def __init__(self, dense: RandomWeights, kept: Mapping[str, str]) -> None:
         self.shapes, self.dense, self.seed, self.device = dense.shapes, dense, dense.seed, dense.device
-        self.four_bits = four_bits
+        self.kept = kept
 
     def __getitem__(self, name: str) -> Weight:
-        if name not in self.four_bits:
+        form = self.kept.get(name)
+        if form is None:
             return self.dense[name]
+        return fp8.quantise(self.dense[name]) if form == "fp8" else self._four_bits(name)
+
+    def _four_bits(self, name: str) -> Nvfp4Weight:
         n, k = self.shapes[name]
         if k % GROUP:
             raise ModelError(f"{name} has {k} inputs; 4-bit weights need a multiple of {GROUP}")
@@ -134,14 +141,14 @@ class RandomNvfp4(Mapping[str, Weight]):
 
 
 class Dequantised(Mapping[str, Tensor]):
-    """The values of 4-bit weights in `dtype`."""
+    """The values of quantised weights in `dtype`."""
 
-    def __init__(self, codes: RandomNvfp4, dtype: torch.dtype) -> None:
+    def __init__(self, codes: RandomCodes, dtype: torch.dtype) -> None:
         self.codes, self.dtype = codes, dtype
 
     def __getitem__(self, name: str) -> Tensor:
         weight = self.codes[name]
-        return weight.dequantised().to(self.dtype) if isinstance(weight, Nvfp4Weight) else weight
+        return weight if isinstance(weight, Tensor) else weight.dequantised().to(self.dtype)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.codes)
@@ -155,12 +162,12 @@ class Made(Mapping[str, Weight]):
 
     def __init__(self, weights: Mapping[str, Weight]) -> None:
         self.weights = weights
-        self.four_bits: frozenset[str] = getattr(weights, "four_bits", frozenset())
+        self.kept: Mapping[str, str] = getattr(weights, "kept", {})
         self._sums: dict[str, tuple[str, Tensor]] = {}
 
     def __getitem__(self, name: str) -> Weight:
         weight = self.weights[name]
-        parts = (weight.packed, weight.scales) if isinstance(weight, Nvfp4Weight) else (weight,)
+        parts = (weight,) if isinstance(weight, Tensor) else weight.parts
         described = " ".join(f"{part.dtype} {tuple(part.shape)}" for part in parts)
         self._sums[name] = (described, torch.stack([checksum(part) for part in parts]))
         return weight
@@ -248,7 +255,7 @@ def _parse(words: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("folder", type=Path, help="where to write; a model folder for the server")
     parser.add_argument("--shape", type=Path, required=True, help='JSON of {"target": config, "drafter": config}')
-    of = "of linears: dense; the target's in 4 bits, or both models'; or all of them with the head"
+    of = "of linears: dense; the target's in 4 bits, or both models'; or all of them with the head; the target's in FP8"
     parser.add_argument("--format", choices=FORMATS, default="nvfp4", help=of)
     parser.add_argument("--seed", type=int, default=1)
     rate = "drafts of a round that are right by construction (synthetic); default: by chance"

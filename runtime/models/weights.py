@@ -7,6 +7,7 @@ tensors are not read. Missing, misshapen or unreadable tensors are refused in on
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from kernels.projection.fp8 import Fp8Weight
+from kernels.projection.nvfp4 import Nvfp4Weight
 from runtime.config import FULL, DraftConfig, TargetConfig, read_json
 from runtime.errors import ModelError
-from runtime.models import quant
+from runtime.models import fp8, quant
 from runtime.models.layers import Weight
 
 PREFIXES = ("model.language_model.", "language_model.model.", "model.", "")
@@ -67,28 +70,28 @@ def parameter_count(shapes: Shapes) -> int:
 
 
 def read_target(
-    model_dir: Path, config: TargetConfig, device: torch.device, dtype: torch.dtype, keep_nvfp4: bool = False
+    model_dir: Path, config: TargetConfig, device: torch.device, dtype: torch.dtype, keep_quantised: bool = False
 ) -> "Checkpoint":
     """The target's tensors, read from disk one by one as they are asked for."""
     raw = read_json(model_dir / "config.json")
-    checkpoint = Checkpoint(model_dir, target_shapes(config), device, dtype, quant.format_of(raw), keep_nvfp4)
+    checkpoint = Checkpoint(model_dir, target_shapes(config), device, dtype, raw, keep_quantised)
     _refuse_mtp_without_tensors(raw, checkpoint)
     return checkpoint
 
 
 def read_draft(
-    draft_dir: Path, config: DraftConfig, device: torch.device, dtype: torch.dtype, keep_nvfp4: bool = False
+    draft_dir: Path, config: DraftConfig, device: torch.device, dtype: torch.dtype, keep_quantised: bool = False
 ) -> "Checkpoint":
     """The drafter's tensors, likewise."""
-    form = quant.format_of(read_json(draft_dir / "config.json"))
-    return Checkpoint(draft_dir, draft_shapes(config), device, dtype, form, keep_nvfp4)
+    raw = read_json(draft_dir / "config.json")
+    return Checkpoint(draft_dir, draft_shapes(config), device, dtype, raw, keep_quantised)
 
 
 class Checkpoint(Mapping[str, Weight]):
     """Tensors of a safetensors folder by short name, checked against `shapes`; each access reads from disk.
 
-    Floating tensors come in `dtype` on `device` (decay parameters in FP32), `float-quantized` linears as their values,
-    `nvfp4-pack-quantized` ones likewise or, with `keep_nvfp4`, as they are; the head may be one of them.
+    Floating tensors come in `dtype` on `device` (decay parameters in FP32), NVFP4 and FP8 linears as their values or,
+    with `keep_quantised`, as they are; the head may be one of them. `raw` is config.json.
     """
 
     def __init__(
@@ -97,24 +100,33 @@ class Checkpoint(Mapping[str, Weight]):
         shapes: Shapes,
         device: torch.device,
         dtype: torch.dtype,
-        quantisation: str | None = None,
-        keep_nvfp4: bool = False,
+        raw: Mapping[str, Any] | None = None,
+        keep_quantised: bool = False,
     ) -> None:
         self.folder, self.shapes, self.device, self.dtype = folder, shapes, device, dtype
         self.files = index_of(folder)
-        self.quantised, self.keep_nvfp4 = quantisation == quant.FORMAT, keep_nvfp4
-        self.quantisation = quantisation
+        self.quantisation, self.keep_quantised = quant.format_of(raw or {}), keep_quantised
+        self.block = (1, 1)
+        if self.quantisation == fp8.BLOCKS:
+            self.block = fp8.block_of(quant.declared_in(raw or {}))
+            if keep_quantised:
+                raise ModelError(
+                    f"{folder} has FP8 scales in blocks of {self.block[0]} x {self.block[1]}, which no schedule reads: "
+                    "serve it without --keep-quantised"
+                )
         self._check()
 
     def __getitem__(self, name: str) -> Weight:
         dtype = torch.float32 if name.endswith(FP32_NAMES) else self.dtype
         if self.stored(name):
+            if name in self.kept:
+                return fp8.read(self, name.removesuffix(".weight"), self.device)
             stored = self.raw(name)
-            if stored.dtype == quant.E4M3:
-                stored = quant.fp8(self, name.removesuffix(".weight"))
+            if stored.dtype == fp8.E4M3:
+                stored = fp8.values(self, name.removesuffix(".weight"))
             return stored.to(device=self.device, dtype=dtype)
         weight = quant.read(self, name.removesuffix(".weight"), self.device)
-        return weight if self.keep_nvfp4 else weight.dequantised().to(dtype)
+        return weight if self.keep_quantised else weight.dequantised().to(dtype)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.shapes)
@@ -122,10 +134,15 @@ class Checkpoint(Mapping[str, Weight]):
     def __len__(self) -> int:
         return len(self.shapes)
 
-    @property
-    def four_bits(self) -> frozenset[str]:
-        """What comes as 4-bit codes."""
-        return frozenset(name for name in self.shapes if self.keep_nvfp4 and not self.stored(name))
+    @cached_property
+    def kept(self) -> Mapping[str, str]:
+        """What comes as codes, and of which format."""
+        return {name: form for name in self.shapes if self.keep_quantised and (form := self._form(name))}
+
+    def _form(self, name: str) -> str | None:
+        if not self.stored(name):
+            return Nvfp4Weight.format
+        return Fp8Weight.format if quant.readable(name) and self._dtype(name) == "F8_E4M3" else None
 
     def stored(self, name: str) -> bool:
         return self._full_name(name) is not None
@@ -152,7 +169,8 @@ class Checkpoint(Mapping[str, Weight]):
             return str(file.get_slice(full).get_dtype())
 
     def _has_scale(self, name: str) -> bool:
-        return self.quantisation == quant.FP8 and self.stored(f"{name.removesuffix('.weight')}.weight_scale")
+        known = self.quantisation in (fp8.COMPRESSED, fp8.PLAIN, fp8.BLOCKS)
+        return known and self.stored(f"{name.removesuffix('.weight')}.{fp8.scale_name(self.quantisation)}")
 
     def _check(self) -> None:
         for name, shape in self.shapes.items():
@@ -162,8 +180,9 @@ class Checkpoint(Mapping[str, Weight]):
                         f"tensor {name} has shape {list(self._shape(name))}, its configuration says {list(shape)}"
                     )
                 if self._dtype(name) == "F8_E4M3" and not self._has_scale(name):
-                    raise ModelError(f"tensor {name} is E4M3 without a weight_scale and a {quant.FP8} configuration")
-            elif self.quantised and quant.readable(name):
+                    scale = fp8.scale_name(self.quantisation)
+                    raise ModelError(f"tensor {name} is E4M3 without a {scale} and an FP8 configuration")
+            elif self.quantisation == quant.FORMAT and quant.readable(name):
                 quant.check(self, name.removesuffix(".weight"), shape)
             else:
                 raise ModelError(f"{self.folder} has no tensor {name!r}, which its configuration asks for")

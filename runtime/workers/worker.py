@@ -75,7 +75,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--rendezvous")
     parser.add_argument("--rank-timeout", type=float, required=True)
     parser.add_argument("--audit-ranks", action="store_true")
-    parser.add_argument("--keep-nvfp4", action="store_true")
+    parser.add_argument("--keep-quantised", action="store_true")
     parser.add_argument("--prompt-state", required=True)
     return parser.parse_args()
 
@@ -101,7 +101,7 @@ def _load(options: argparse.Namespace, channel: Channel) -> Worker:
             device=f"cuda:{options.rank}" if options.device == "cuda" else options.device,
             dtype=options.dtype,
             kv_cache_dtype=options.kv_cache_dtype,
-            keep_nvfp4=options.keep_nvfp4,
+            keep_quantised=options.keep_quantised,
             prompt_state=options.prompt_state,
             rank=options.rank,
             world_size=options.world_size,

@@ -107,6 +107,13 @@ REFUSALS = [
     ("projection", "nvfp4-stream-paired", {"physical_n": None}, "4120 physical columns; pad the weight"),
     ("projection", "nvfp4-stream-cap40", {"n": 8240, "physical_n": 8248}, "8248 physical columns; pad the weight"),
     ("projection", "nvfp4-rows", {"wide": True}, "FP32 outputs"),
+    ("projection", "fp8-stream", {"weight_format": "nvfp4"}, "weight format 'nvfp4'; only 'fp8'"),
+    ("projection", "fp8-stream", {"dtype": "bfloat16"}, "x is bfloat16"),
+    ("projection", "fp8-stream", {"m": 9}, "9 rows"),
+    ("projection", "fp8-stream", {"k": 5152}, "K = 5152; a multiple of 128"),
+    ("projection", "fp8-stream", {"row_stride": 5124}, "5124 elements apart"),
+    ("gated", "fp8-stream", {"weight_format": "dense"}, "weight format 'dense'; only 'fp8'"),
+    ("gated", "fp8-stream", {"n": 8705}, "8705 rows are no gates"),
     ("publication", "peers", {"apart": "GPU 0 does not reach the memory of GPU 1"}, "does not reach"),
     ("publication", "peers", {"ranks": 9}, "9 ranks; 2 to 8"),
     ("publication", "peers", {"dtype": "float32"}, "the residual is float32"),
@@ -196,11 +203,19 @@ def equipped(monkeypatch):
     monkeypatch.setattr("kernels.prefill_gdn.flash_linear.trial", lambda *heads: "")
 
 
+def good_for(name, schedule):
+    """A problem that the schedule takes."""
+    if not schedule.startswith("fp8"):
+        return GOOD[name]
+    return replace(GOOD[name], weight_format="fp8", weight_dtype="float8_e4m3fn", physical_n=None)
+
+
 @pytest.mark.parametrize(("op", "schedule"), CUDA, ids=[f"{op.name}/{s.name}" for op, s in CUDA])
 def test_takes_the_target_on_hopper_and_nowhere_else(op, schedule):
-    assert select(op, GOOD[op.name], schedule.name).refusals == ()
+    good = good_for(op.name, schedule.name)
+    assert select(op, good, schedule.name).refusals == ()
     for change, words in (({"device": "cpu", "arch": "x86-64-v4"}, "device 'cpu'"), ({"arch": "sm_80"}, "'sm_80'")):
-        chosen = select(op, replace(GOOD[op.name], **change), schedule.name)
+        chosen = select(op, replace(good, **change), schedule.name)
         assert chosen.schedule.name == op.default and words in chosen.refusals[0][1].reason
 
 
@@ -220,7 +235,7 @@ def test_a_prompt_takes_libraries_unasked_where_they_are_and_torch_where_not(mon
     ("name", "schedule", "change", "words"), REFUSALS, ids=[f"{row[0]}-{row[1]}-{row[3]}" for row in REFUSALS]
 )
 def test_refuses_with_a_reason(name, schedule, change, words):
-    chosen = select(operator(name), replace(GOOD[name], **change), schedule)
+    chosen = select(operator(name), replace(good_for(name, schedule), **change), schedule)
     assert chosen.schedule.name != schedule
     assert words in chosen.refusals[0][1].reason
 

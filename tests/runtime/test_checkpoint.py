@@ -12,13 +12,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kernels.projection import nvfp4
+from kernels.projection.fp8 import Fp8Weight
 from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig, eos_token_ids
-from runtime.engine.capacity import nvfp4_saving
+from runtime.engine.capacity import kept_saving
 from runtime.engine.engine import Engine, EngineOptions, EngineShape
 from runtime.errors import CapacityError, ModelError
 from runtime.models import quant
-from runtime.models.layers import Linear
+from runtime.models.layers import GatedLinear, Linear
+from runtime.models.parallel import ShardedWeights
 from runtime.models.target import Head
 from runtime.models.weights import random_weights, read_target, target_shapes
 from runtime.operators import Operators
@@ -98,7 +100,9 @@ REFUSED_CONFIGS = {
     "mtp": ({"mtp_num_hidden_layers": 1}, "no mtp"),
     "missing-field": ({"linear_key_head_dim": ...}, "linear_key_head_dim"),
     "quantisation": ({"quantization_config": {"format": "int-quantized"}}, "int-quantized"),
-    "fp8-in-blocks": ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, "fp8"),
+    "fp8-of-five-bits": ({"quantization_config": {"quant_method": "fp8", "fmt": "e5m2"}}, "fmt 'e5m2'; only e4m3"),
+    "fp8-in-rows": ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128]}}, r"is \[128\]; two"),
+    "fp8-by-others": ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}, "modelopt"),
     "fp8-in-groups": (
         {"quantization_config": {"format": "float-quantized", "config_groups": {"g": {"weights": {"num_bits": 8}}}}},
         "a scale per channel",
@@ -251,29 +255,54 @@ def e4m3(codes: np.ndarray) -> np.ndarray:
     return np.where(bits >> 7, -1.0, 1.0) * np.where(exponent == 0, subnormal, normal)
 
 
-def in_eight_bits(folder: Path, scale_type: torch.dtype = torch.bfloat16) -> dict[str, np.ndarray]:
-    """Every linear as codes with a scale per row; returns the FP64 values that they stand for."""
+# As Transformers' FineGrainedFP8Config and vLLM's checkpoints declare it: scales of blocks, or one for a tensor.
+BLOCK = 32
+FP8_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK]}
+FP8_TENSOR = {"quant_method": "fp8", "activation_scheme": "static"}
+
+
+def in_eight_bits(
+    folder: Path, scale_type: torch.dtype = torch.bfloat16, declared: dict[str, Any] = FP8_CONFIG
+) -> dict[str, np.ndarray]:
+    """Every linear as codes with scales as `declared` has them; returns the FP64 values that they stand for."""
     values: dict[str, np.ndarray] = {}
+    part = "scale_inv" if declared is FP8_BLOCKS else "scale"
 
     def change(tensors: dict[str, torch.Tensor]) -> None:
         for name in [name for name in tensors if "_proj" in name]:
             weight = tensors[name].float()
-            scale = (weight.abs().amax(1, keepdim=True) / 448).to(scale_type)
-            codes = (weight / scale.float()).clamp(-448, 448).to(torch.float8_e4m3fn)
-            tensors[name], tensors[f"{name}_scale"] = codes, scale
-            values[name.removeprefix("model.")] = e4m3(codes.view(torch.uint8).numpy()) * scale.double().numpy()
+            n, k = weight.shape
+            rows, inputs = {id(FP8_BLOCKS): (BLOCK, BLOCK), id(FP8_TENSOR): (n, k)}.get(id(declared), (1, k))
+            scale = torch.zeros(-(-n // rows), -(-k // inputs), dtype=scale_type)
+            every = np.zeros((n, k))
+            for i, j in np.ndindex(*scale.shape):
+                block = slice(i * rows, (i + 1) * rows), slice(j * inputs, (j + 1) * inputs)
+                scale[i, j] = weight[block].abs().max() / 448
+                every[block] = float(scale[i, j])
+            codes = (weight / torch.tensor(every).float()).clamp(-448, 448).to(torch.float8_e4m3fn)
+            tensors[name], tensors[f"{name}_{part}"] = codes, scale.reshape(1) if declared is FP8_TENSOR else scale
+            values[name.removeprefix("model.")] = e4m3(codes.view(torch.uint8).numpy()) * every
 
     retensored(folder, change)
-    edited(folder, lambda raw: raw.update(quantization_config=FP8_CONFIG))
+    edited(folder, lambda raw: raw.update(quantization_config=declared))
     return values
 
 
-@pytest.mark.parametrize("scale_type", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(
+    ("declared", "scale_type"),
+    [
+        (FP8_CONFIG, torch.bfloat16),
+        (FP8_CONFIG, torch.float32),
+        (FP8_BLOCKS, torch.float32),
+        (FP8_TENSOR, torch.float32),
+    ],
+    ids=["rows", "rows-float32", "blocks", "tensor"],
+)
 def test_an_fp8_checkpoint_has_the_values_of_its_codes_and_runs_every_schedule(
-    make: Any, tmp_path: Path, column_tiles: None, scale_type: torch.dtype
+    make: Any, tmp_path: Path, column_tiles: None, declared: dict[str, Any], scale_type: torch.dtype
 ) -> None:
     folder = make.write_target(tmp_path / "model", make.target_json())
-    values = in_eight_bits(folder, scale_type)
+    values = in_eight_bits(folder, scale_type, declared)
     config = TargetConfig.from_hf(json.loads((folder / "config.json").read_text()))
     found = read_target(folder, config, CPU, torch.float32)
     assert len(values) == sum("_proj" in name for name in target_shapes(config))
@@ -307,6 +336,51 @@ def test_fp8_scales_that_do_not_fit_are_refused(
         Engine.load(folder, OPTIONS)
 
 
+@pytest.mark.parametrize("declared", [FP8_CONFIG, FP8_TENSOR], ids=["rows", "tensor"])
+def test_kept_fp8_linears_are_joined_and_answer_as_their_values(
+    make: Any, tmp_path: Path, declared: dict[str, Any]
+) -> None:
+    folder = make.write_target(tmp_path / "model", make.target_json())
+    values, greedy, answers = in_eight_bits(folder, torch.float32, declared), SamplingParams(temperature=0), []
+    for keep in (False, True):
+        engine = Engine.load(folder, EngineOptions(max_model_len=128, keep_quantised=keep))
+        answers.append(make.answer(engine, make.prompt_of(40), sampling=greedy, max_tokens=20, speculation="none"))
+    assert answers[0].tokens == answers[1].tokens
+    layer = engine.decoder.target.layers[0]
+    assert isinstance(layer.mlp.gated, GatedLinear) and isinstance(layer.mixer.project, Linear)
+    joined, stem = layer.mlp.gated.both.weight, "layers.0.mlp.{}_proj.weight"
+    both = np.concatenate([values[stem.format(side)] for side in ("gate", "up")])
+    assert isinstance(joined, Fp8Weight) and layer.mlp.down.weight.format == "fp8"
+    np.testing.assert_allclose(joined.dequantised().double().numpy(), both, rtol=2**-24, atol=0)
+
+
+def test_what_no_schedule_reads_is_not_kept(make: Any, tmp_path: Path) -> None:
+    folder = make.write_target(tmp_path / "model", make.target_json())
+    in_eight_bits(folder, torch.float32, FP8_BLOCKS)
+    with pytest.raises(ModelError, match="in blocks of 32 x 32, which no schedule reads: serve it without"):
+        Engine.load(folder, EngineOptions(max_model_len=128, keep_quantised=True))
+
+
+def test_a_code_that_is_no_number_is_refused(make: Any, tmp_path: Path) -> None:
+    folder = make.write_target(tmp_path / "model", make.target_json())
+    in_eight_bits(folder)
+    name = "model.layers.1.mlp.down_proj.weight"
+    retensored(folder, lambda tensors: tensors[name].view(torch.uint8)[5].fill_(0xFF))
+    with pytest.raises(ModelError, match=r"layers\.1\.mlp\.down_proj\.weight holds an E4M3 code that is no number"):
+        Engine.load(folder, OPTIONS)
+
+
+def test_a_rank_cuts_codes_and_scales_as_it_cuts_values(make: Any, tmp_path: Path) -> None:
+    folder = make.write_target(tmp_path / "model", make.target_json())
+    values = in_eight_bits(folder, torch.float32)
+    config = TargetConfig.from_hf(json.loads((folder / "config.json").read_text()))
+    whole, kept = (read_target(folder, config, CPU, torch.float32, keep) for keep in (False, True))
+    for rank in range(2):
+        dense, codes = (ShardedWeights(weights, config, rank, 2) for weights in (whole, kept))
+        for name in values:
+            assert torch.equal(codes[name].dequantised(), dense[name]), name
+
+
 def test_options_that_cannot_be_served(model: Path) -> None:
     for options, words in (
         (EngineOptions(dtype="float64"), "float64"),
@@ -336,15 +410,15 @@ def test_a_head_in_four_bits_is_read_kept_and_counted(make: Any, tmp_path: Path)
     config = TargetConfig.from_hf(json.loads((folder / "config.json").read_text()))
     whole, kept = (read_target(folder, config, CPU, torch.float16, keep) for keep in (False, True))
     torch.testing.assert_close(whole["lm_head.weight"], value.half(), rtol=0, atol=0)
-    assert isinstance(kept["lm_head.weight"], nvfp4.Nvfp4Weight) and not whole.four_bits
-    assert "lm_head.weight" in kept.four_bits and "embed_tokens.weight" not in kept.four_bits
-    saved = nvfp4_saving(target_shapes(config), {"lm_head.weight"}, torch.float16)
+    assert isinstance(kept["lm_head.weight"], nvfp4.Nvfp4Weight) and not whole.kept
+    assert "lm_head.weight" in kept.kept and "embed_tokens.weight" not in kept.kept
+    saved = kept_saving(target_shapes(config), {"lm_head.weight": "nvfp4"}, torch.float16)
     assert saved == value.numel() * 23 // 16  # two bytes less half of one and a sixteenth
     hidden = torch.randn(8, config.hidden_size, generator=torch.Generator().manual_seed(3)).half()
     logits = Head(kept["lm_head.weight"], Operators(Routes()), "lm_head")(hidden)
     assert logits.dtype == torch.float32  # not rounded to 16 bits
     torch.testing.assert_close(logits.double(), hidden.double() @ value.T, rtol=1e-5, atol=1e-5)
-    engines = [Engine.load(folder, EngineOptions(max_model_len=128, keep_nvfp4=keep)) for keep in (False, True)]
+    engines = [Engine.load(folder, EngineOptions(max_model_len=128, keep_quantised=keep)) for keep in (False, True)]
     answers = [make.answer(engine, make.prompt_of(40), speculation="none").tokens for engine in engines]
     assert answers[0] == answers[1]
 
@@ -361,7 +435,7 @@ def test_kept_nvfp4_answers_as_its_dequantised_values(make: Any, tmp_path: Path)
     retensored(folder, one_scale)
     prompt, tokens = make.prompt_of(40), []
     for keep in (False, True):
-        engine = Engine.load(folder, EngineOptions(max_model_len=128, keep_nvfp4=keep))
+        engine = Engine.load(folder, EngineOptions(max_model_len=128, keep_quantised=keep))
         greedy = SamplingParams(temperature=0)
         tokens.append(make.answer(engine, prompt, sampling=greedy, max_tokens=20, speculation="none").tokens)
         kinds = {type(layer.mlp.gated).__name__ for layer in engine.decoder.target.layers}
@@ -374,7 +448,7 @@ def test_a_drafter_in_four_bits_proposes_as_its_values_do(make: Any, model: Path
     assert {"layers.0.self_attn.q_proj.weight", "candidate_selector.hidden_projection.weight"} <= values.keys()
     greedy, answers, engines = SamplingParams(temperature=0), [], []
     for keep in (False, True):
-        engines.append(Engine.load(model, EngineOptions(max_model_len=128, keep_nvfp4=keep)))
+        engines.append(Engine.load(model, EngineOptions(max_model_len=128, keep_quantised=keep)))
         answer = make.answer(engines[-1], make.prompt_of(40), sampling=greedy, max_tokens=20)
         answers.append([(record.drafted, record.accepted, record.token_ids) for record in answer.rounds])
     assert answers[0] == answers[1]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from kernels.projection.fp8 import Fp8Weight
 from kernels.projection.nvfp4 import Nvfp4Weight
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine.capacity import nvfp4_saving
+from runtime.engine.capacity import kept_saving
 from runtime.engine.engine import Engine, EngineOptions
 from runtime.errors import ModelError
 from runtime.http.defaults import Defaults
@@ -57,14 +58,14 @@ def test_seed_format_and_precision_are_other_weights(make: Any, declared: Callab
         made(load(make, declared()))["sha256"],
         made(load(make, declared(seed=2)))["sha256"],
         made(load(make, declared("dense")))["sha256"],
-        made(load(make, declared(), keep_nvfp4=True))["sha256"],
+        made(load(make, declared(), keep_quantised=True))["sha256"],
         made(load(make, declared(), dtype="float16"))["sha256"],
     ]
     assert len(set(hashes)) == len(hashes)
 
 
 def test_four_bit_linears_stay_so_and_join(make: Any, declared: Callable[..., Path]) -> None:
-    layer = load(make, declared(), keep_nvfp4=True).decoder.target.layers[0]
+    layer = load(make, declared(), keep_quantised=True).decoder.target.layers[0]
     assert isinstance(layer.mlp.gated, GatedLinear) and isinstance(layer.mixer.project, Linear)
     assert isinstance(layer.mlp.down.weight, Nvfp4Weight)
     assert len(layer.mlp.down.weight.packed.unique()) > 100
@@ -72,7 +73,7 @@ def test_four_bit_linears_stay_so_and_join(make: Any, declared: Callable[..., Pa
 
 @pytest.mark.parametrize("form", ("nvfp4", "nvfp4-both", "nvfp4-all"))
 def test_kept_codes_answer_as_their_values(make: Any, declared: Callable[..., Path], form: str) -> None:
-    engines = [load(make, declared(form), keep_nvfp4=keep) for keep in (False, True)]
+    engines = [load(make, declared(form), keep_quantised=keep) for keep in (False, True)]
     answers = [make.answer(engine, make.prompt_of(20), max_tokens=10).tokens for engine in engines]
     assert answers[0] == answers[1]
     drafter = engines[1].decoder.drafter
@@ -80,6 +81,16 @@ def test_kept_codes_answer_as_their_values(make: Any, declared: Callable[..., Pa
     assert four_bits == [form != "nvfp4"] * 2
     head = engines[1].decoder.target.head.linear.weight
     assert isinstance(head, Nvfp4Weight) == (form == "nvfp4-all")
+
+
+def test_kept_fp8_answers_as_its_values(make: Any, declared: Callable[..., Path]) -> None:
+    engines = [load(make, declared("fp8"), keep_quantised=keep) for keep in (False, True)]
+    answers = [make.answer(engine, make.prompt_of(20), max_tokens=10).tokens for engine in engines]
+    assert answers[0] == answers[1]
+    layer = engines[1].decoder.target.layers[0]
+    assert isinstance(layer.mlp.gated, GatedLinear) and isinstance(layer.mixer.project, Linear)
+    assert isinstance(layer.mlp.down.weight, Fp8Weight) and engines[1].decoder.drafter.fc.weight.format == "dense"
+    assert 0.9 < float(layer.mlp.down.weight.dequantised().std()) * layer.mlp.down.weight.k**0.5 < 1.1
 
 
 def test_what_is_right_by_construction_has_a_16_bit_head() -> None:
@@ -91,14 +102,15 @@ def test_four_bits_of_everything_are_counted_in_the_limit() -> None:
     raw = json.loads(PUBLIC.read_text())
     target, draft = TargetConfig.from_hf(raw["target"]), DraftConfig.from_hf(raw["drafter"])
     meta, half, saved = torch.device("meta"), torch.float16, {}
-    for form in ("dense", "nvfp4", "nvfp4-both", "nvfp4-all"):
+    for form in ("dense", "nvfp4", "nvfp4-both", "nvfp4-all", "fp8"):
         declared = Declaration(1, form)
-        four = declared.target(target, draft, meta, half, True).four_bits
-        draft_four = declared.draft(draft, meta, half, True).four_bits
-        saved[form] = nvfp4_saving(target_shapes(target), four, half)
-        saved[form] += nvfp4_saving(draft_shapes(draft), draft_four, half)
-        assert not declared.target(target, draft, meta, half, False).four_bits
+        four = declared.target(target, draft, meta, half, True).kept
+        draft_four = declared.draft(draft, meta, half, True).kept
+        saved[form] = kept_saving(target_shapes(target), four, half)
+        saved[form] += kept_saving(draft_shapes(draft), draft_four, half)
+        assert not declared.target(target, draft, meta, half, False).kept
     assert saved["dense"] == 0 < saved["nvfp4"] < saved["nvfp4-both"]
+    assert saved["dense"] < saved["fp8"] < saved["nvfp4"]
     assert saved["nvfp4-all"] - saved["nvfp4-both"] == 248320 * 5120 * 23 // 16
 
 

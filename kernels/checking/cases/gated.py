@@ -32,6 +32,8 @@ def case(
 CPU = (
     *(case(m, 66, 64) for m in range(1, 9)),
     case(8, 200, 512, "float16", "nvfp4", pad=8),
+    case(8, 200, 512, "float16", "fp8", pad=8),
+    case(3, 66, 91, "bfloat16", "fp8"),
     case(3, 130, 250, "bfloat16", "bfloat16"),
     case(5, 34, 91, "float16", "float16", pad=4),
     case(2, 6, 13),
@@ -40,8 +42,10 @@ CUDA = (
     *(case(m, 544, 1024, "float16", "nvfp4", pad=8, device="cuda") for m in range(1, 9)),
     *(case(8, n, 5120, "float16", "nvfp4", device="cuda") for n in (34816, 17408, 8704)),
     case(8, 8704, 5120, "bfloat16", "nvfp4", device="cuda"),
+    *(case(m, 546, 1024, "float16", "fp8", pad=8, device="cuda") for m in range(1, 9)),
+    *(case(8, n, 5120, "float16", "fp8", device="cuda") for n in (34816, 8704)),
 )
 CASES = CPU + CUDA
-SANITIZED = (CUDA[0], CUDA[4], CUDA[7], CUDA[10])
-HAMMERED = (CUDA[7], CUDA[8], CUDA[10])
-WORKING_SETS = {"cpu": ((CPU[8], 16),), "cuda": ((CUDA[8], 16),)}
+SANITIZED = (CUDA[0], CUDA[4], CUDA[7], CUDA[10], CUDA[19])
+HAMMERED = (CUDA[7], CUDA[8], CUDA[10], *CUDA[19:])
+WORKING_SETS = {"cpu": ((CPU[8], 16),), "cuda": ((CUDA[8], 16), (CUDA[20], 8))}

@@ -8,6 +8,7 @@ CPU = (
     case(17, 100, 250),
     case(40, 33, 64, "bfloat16", "bfloat16", pad=8),
     case(33, 101, 1072, "float16", "nvfp4", pad=8),
+    case(33, 101, 1072, "float16", "fp8", pad=8),
 )
 CUDA = (
     *(case(m, 101, 1072, "float16", "nvfp4", pad=8, device="cuda") for m in (17, 64, 333)),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels.checking.cases.trial import Case, Draw, Outputs, Trial
 from kernels.checking.compare import inside_poison
-from kernels.projection import OP, DenseWeight, Weight, problem_of
+from kernels.projection import OP, DenseWeight, Weight, fp8, problem_of
 from kernels.projection.nvfp4 import E4M3_MAX, Nvfp4Weight, padded, quantise
 from kernels.registry import Schedule
 
@@ -25,6 +25,9 @@ PADDING = 32
 
 def weight_of(draw: Draw, n: int, k: int, form: str) -> Weight:
     """A random weight in `form`; NVFP4 weights of any width come padded to 32 physical columns."""
+    if form == "fp8":
+        made = fp8.quantise(draw.normal(n, k, scale=k**-0.5) * (1 + draw.integers(0, 9, n, 1)))
+        return replace(made, codes=inside_poison(made.codes), scales=inside_poison(made.scales))
     if form != "nvfp4":
         return DenseWeight(draw.normal(n, k, dtype=getattr(torch, form), scale=k**-0.5))
     if n * k < 1 << 20:
@@ -89,35 +92,48 @@ CPU = (
     case(2, 64, 48, form="nvfp4"),  # no padding behind the last column
     *(case(m, 101, 1072, dtype, form, pad=8) for m, dtype, form in (
         (1, "float32", "bfloat16"), (8, "float16", "float16"), (5, "bfloat16", "bfloat16"), (7, "float32", "nvfp4"),
-        (8, "float16", "nvfp4"), (1, "bfloat16", "nvfp4"),
+        (8, "float16", "nvfp4"), (1, "bfloat16", "nvfp4"), (7, "float32", "fp8"), (8, "float16", "fp8"),
+        (1, "bfloat16", "fp8"),
     )),
     *(case(m, 101, 1072, dtype, form, 8, "cpu", WideTrial) for m, dtype, form in (
-        (8, "float16", "nvfp4"), (3, "bfloat16", "bfloat16"), (1, "float16", "float16"),
+        (8, "float16", "nvfp4"), (3, "bfloat16", "bfloat16"), (1, "float16", "float16"), (8, "float16", "fp8"),
     )),
 )  # fmt: skip
+NARROW = case(8, 544, 1024, "float16", "nvfp4", 8, "cuda", WideTrial)
+WIDEST = case(8, *HEAD, "float16", "nvfp4", 0, "cuda", WideTrial)
 CUDA = (
     *(case(m, 544, 1024, "float16", "nvfp4", pad=8, device="cuda") for m in range(1, 9)),
     *(case(8, n, k, "float16", "nvfp4", device="cuda") for shapes in TARGET.values() for n, k in shapes),
     case(8, 4120, 5120, "bfloat16", "nvfp4", device="cuda"),
-    *(case(m, 544, 1024, "float16", "nvfp4", 8, "cuda", WideTrial) for m in (1, 7, 8)),
-    case(8, *HEAD, "float16", "nvfp4", 0, "cuda", WideTrial),
+    *(case(m, 544, 1024, "float16", "nvfp4", 8, "cuda", WideTrial) for m in (1, 7)),
+    NARROW,
+    WIDEST,
+    *(case(m, 545, 1024, "float16", "fp8", pad=8, device="cuda") for m in range(1, 9)),
+    *(case(8, n, k, "float16", "fp8", device="cuda") for n, k in (*TARGET[1], *TARGET[4])),
+    case(3, 545, 1024, "bfloat16", "fp8", device="cuda"),
+    *(case(m, 545, 1024, "float16", "fp8", 8, "cuda", WideTrial) for m in (1, 8)),
 )
+FP8 = case(8, 545, 1024, "float16", "fp8", pad=8, device="cuda")
 CASES = CPU + CUDA
 SANITIZED = (
     CUDA[0],
     CUDA[4],
     CUDA[7],
-    CUDA[-2],
+    NARROW,
+    FP8,
     *(case(8, n, k, "float16", "nvfp4", device="cuda") for n, k in TARGET[4]),
 )
 HAMMERED = (
     CUDA[7],
-    *CUDA[-2:],
+    NARROW,
+    WIDEST,
+    FP8,
+    *(case(8, n, k, "float16", "fp8", device="cuda") for n, k in ((5120, 6144), (16480, 5120), (5120, 1536))),
     *(case(8, n, k, "float16", "nvfp4", device="cuda") for n, k in (*TARGET[1], (5120, 1536))),
 )
 
 # What one pass over a model's layers costs: (problem, distinct layers) by device.
 WORKING_SETS = {
     "cpu": ((case(8, 512, 256), 16), (case(8, 512, 256, "float32", "nvfp4"), 16)),
-    "cuda": ((case(8, 34816, 5120, "float16", "nvfp4", device="cuda"), 8),),
+    "cuda": tuple((case(8, 34816, 5120, "float16", form, device="cuda"), 8) for form in ("nvfp4", "fp8")),
 }

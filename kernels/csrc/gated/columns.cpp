@@ -17,9 +17,10 @@ struct Shape {
   float divisor;
 };
 
-template <int R, int C> __m256 totals(const Sums<R, C>& sum, int c, float divisor) {
+template <int R, int C, class Weight>
+__m256 totals(const Sums<R, C>& sum, int c, float divisor, const Weight& weight, int64_t column) {
   alignas(32) float total[8] = {};
-  for (int r = 0; r < R; r++) total[r] = sum_lanes(sum[r][c]) / divisor;
+  for (int r = 0; r < R; r++) total[r] = finished(sum_lanes(sum[r][c]), divisor, weight, column);
   return _mm256_load_ps(total);
 }
 
@@ -36,13 +37,13 @@ void tile(const Shape& s, const Weight& weight, int64_t row, int64_t column) {
   if constexpr (PAIRED) {
     Sums<R, 2> sum;
     accumulate<F, R, 2>(s.rows, weight, row, column, s.n, sum);
-    gate = totals<R, 2>(sum, 0, s.divisor), up = totals<R, 2>(sum, 1, s.divisor);
+    gate = totals<R, 2>(sum, 0, s.divisor, weight, column), up = totals<R, 2>(sum, 1, s.divisor, weight, s.n + column);
   } else {
     Sums<R, 1> sum;
     accumulate<F, R, 1>(s.rows, weight, row, column, 0, sum);
-    gate = totals<R, 1>(sum, 0, s.divisor);
+    gate = totals<R, 1>(sum, 0, s.divisor, weight, column);
     accumulate<F, R, 1>(s.rows, weight, row, s.n + column, 0, sum);
-    up = totals<R, 1>(sum, 0, s.divisor);
+    up = totals<R, 1>(sum, 0, s.divisor, weight, s.n + column);
   }
   alignas(32) float out[8];
   _mm256_store_ps(out, gated<X>(gate, up));
@@ -92,4 +93,10 @@ EXPORT int ENTRY(nvfp4)(const float* x, int64_t x_stride, int x_format, const ui
                         float divisor, float* out, int64_t out_stride, int64_t m, int64_t n, int64_t k) {
   if (k % 16) return 1;
   return project<F32>(Shape{{x, x_stride, k}, out, out_stride, m, n, divisor}, Nvfp4{packed, scales, k}, x_format);
+}
+
+// codes E4M3 [2 n, k], scales FP32 [2 n].
+EXPORT int ENTRY(fp8)(const float* x, int64_t x_stride, int x_format, const uint8_t* codes, int64_t w_stride, const float* scales,
+                      float* out, int64_t out_stride, int64_t m, int64_t n, int64_t k) {
+  return project<E4M3>(Shape{{x, x_stride, k}, out, out_stride, m, n, 1.0f}, Fp8{{codes, w_stride}, scales}, x_format);
 }

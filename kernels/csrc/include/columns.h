@@ -1,7 +1,8 @@
 // Dot products of a few FP32 rows with weight rows in any format: R x C of them accumulated together in registers.
 //
 // Order of one sum, whatever the tile: lane l of eight adds x[k] * w[k] by FMA for k = l, l + 8, l + 16, …; then
-// sum_lanes. NVFP4 weights enter as exact code-times-scale products; dividing by the global scale is the caller's.
+// sum_lanes. NVFP4 weights enter as exact code-times-scale products; dividing by the global scale is `finished`'s, and so
+// is the scale of an FP8 weight's row.
 #pragma once
 #include "lanes.h"
 
@@ -12,6 +13,11 @@ struct Dense {
     const int64_t index = column * stride + k;
     return Whole ? load8<F>(w, index) : load_head<F>(w, index, count);
   }
+};
+
+// E4M3 codes, loaded as Dense loads the format E4M3, and a scale a row.
+struct Fp8 : Dense {
+  const float* scales;
 };
 
 // The exact product of E2M1 codes with their group's E4M3 scale; `k` is a multiple of 8, so one scale serves all eight.
@@ -31,6 +37,9 @@ struct Nvfp4 {
     return _mm256_mul_ps(_mm256_xor_ps(magnitude, _mm256_castsi256_ps(sign)), from_e4m3(scale));
   }
 };
+
+template <class Weight> inline float finished(float sum, float divisor, const Weight&, int64_t) { return sum / divisor; }
+inline float finished(float sum, float, const Fp8& weight, int64_t column) { return sum * weight.scales[column]; }
 
 struct Rows {
   const float* x;

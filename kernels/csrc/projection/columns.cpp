@@ -1,5 +1,5 @@
 // Projection of a few rows on the CPU, ROWS outputs of a column at a time, in the order that columns.h states. The divisor
-// of an NVFP4 weight applies once, after the sum.
+// of an NVFP4 weight, or the scale of an FP8 row, applies once, after the sum.
 #include "abi.h"
 #include "columns.h"
 
@@ -15,7 +15,7 @@ struct Shape {
 template <Format F, int R, class Weight> void tile(const Shape& s, const Weight& weight, int64_t row, int64_t column) {
   Sums<R, 1> sum;
   accumulate<F, R, 1>(s.rows, weight, row, column, 0, sum);
-  for (int r = 0; r < R; r++) s.out[(row + r) * s.out_stride + column] = sum_lanes(sum[r][0]) / s.divisor;
+  for (int r = 0; r < R; r++) s.out[(row + r) * s.out_stride + column] = finished(sum_lanes(sum[r][0]), s.divisor, weight, column);
 }
 
 // Whole tiles of R rows, then the rest by halves.
@@ -50,5 +50,12 @@ EXPORT int ENTRY(nvfp4)(const float* x, int64_t x_stride, const uint8_t* packed,
                         float* out, int64_t out_stride, int64_t m, int64_t n, int64_t k) {
   if (k % 16) return 1;
   project<F32>(Shape{{x, x_stride, k}, out, out_stride, m, n, divisor}, Nvfp4{packed, scales, k});
+  return 0;
+}
+
+// codes E4M3 [n, k], scales FP32 [n].
+EXPORT int ENTRY(fp8)(const float* x, int64_t x_stride, const uint8_t* codes, int64_t w_stride, const float* scales, float* out,
+                      int64_t out_stride, int64_t m, int64_t n, int64_t k) {
+  project<E4M3>(Shape{{x, x_stride, k}, out, out_stride, m, n, 1.0f}, Fp8{{codes, w_stride}, scales});
   return 0;
 }

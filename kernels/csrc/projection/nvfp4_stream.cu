@@ -1,13 +1,14 @@
-// NVFP4 x FP16 for M <= 8 rows: weights stream once through shared memory into the tensor cores, as their A operand.
+// NVFP4 or E4M3 x FP16 for M <= 8 rows: weights stream once through shared memory into the tensor cores, as their A operand.
 //
-// A unit is 256 weight rows x 128 k: 16384 code bytes and 2048 scale bytes, contiguous (layout: projection/packing.py).
-// Units are numbered row block by row block, k inside; each of the grid's blocks takes one contiguous run of them, so all
-// finish together. Every product code * scale is exact in FP16 (E2M1 x E4M3 needs 6 bits) and every sum is FP32:
+// A unit is 256 weight rows x 128 k, contiguous: 16384 code bytes and 2048 scale bytes (layout: projection/packing.py), or with
+// STREAM_E4M3 32768 code bytes (projection/fp8_packing.py). Units are numbered row block by row block, k inside; each of the
+// grid's blocks takes one contiguous run of them, so all finish together. Every product of code and scale is exact in FP16
+// (E2M1 x E4M3 needs 6 bits), E4M3 alone is, and every sum is FP32:
 //   per row block and output: (even 64-wide k tiles in order) + (odd ones in order) within a block's run, by mma.m16n8k16;
-//   runs are added in ascending k by the last block to arrive; then the global scale; one rounding to FP16.
-// With NVFP4_EXCHANGE the block whose run begins a row block waits for the other shares and adds them, own first: the same
+//   runs are added in ascending k by the last block to arrive; then the weight's scale, or its row's; one rounding to FP16.
+// With STREAM_EXCHANGE the block whose run begins a row block waits for the other shares and adds them, own first: the same
 // sums in the same order, without a counter. Blocks then wait for later ones, so all must be resident together.
-// With NVFP4_ALONE a block takes a multiprocessor for itself, so that blocks which start early, as those of the kernel before end,
+// With STREAM_ALONE a block takes a multiprocessor for itself, so that blocks which start early, as those of the kernel before end,
 // spread evenly; and only kBefore stages are asked for while that kernel runs, whose few loads would wait behind more.
 // The order depends on N, K and the number of blocks alone. Loads of weights start before the previous kernel has
 // finished: weights must not be written by a kernel still in flight on the stream.
@@ -20,10 +21,9 @@
 
 namespace ENTRY(code) {  // named: nvcc gives an unnamed one another name in every build
 
-constexpr int kRows = 256, kK = 128, kWarps = 16, kStages = NVFP4_STAGES;
-constexpr int kCodeBytes = kRows * kK / 2, kScaleBytes = kRows * kK / 16, kUnitBytes = kCodeBytes + kScaleBytes;
-#ifdef NVFP4_ALONE
-constexpr int kBefore = NVFP4_ALONE, kResident = 1;
+constexpr int kRows = 256, kK = 128, kWarps = 16, kStages = STREAM_STAGES;
+#ifdef STREAM_ALONE
+constexpr int kBefore = STREAM_ALONE, kResident = 1;
 #else
 constexpr int kBefore = kStages, kResident = 2;
 #endif
@@ -32,17 +32,43 @@ constexpr int kConsumers = kWarps * 32, kThreads = kConsumers + 32;
 constexpr int kOutputs = kRows * 8;
 constexpr int kConsumed = 1, kEmpty = 2;  // named barriers: of the consumers, and from here on of a stage given back
 
-struct Stage {
-  uint8_t codes[kCodeBytes], scales[kScaleBytes], x[8][kXStride];
+// A unit's weights and their Scale; what a lane reads: its 16 consecutive k of rows g and g + 8, in each of two row tiles,
+// against the same k of x.
+#ifdef STREAM_E4M3
+struct Unit {
+  uint8_t codes[kRows * kK];
 };
-struct Shared {
-  Stage stage[kStages];
-  float4 half_sum[8][2][32];
-  uint64_t full[kStages];
-  bool last;
+using Scale = const float*;  // of each row
+__device__ __forceinline__ float scale_of(Scale scale, int row) { return __ldg(scale + row); }
+Scale raised(Scale scale) { return scale; }
+
+struct Lane {
+  uint32_t codes;
+  __device__ __forceinline__ Lane(const Unit& unit, int group, int k_tile, int lane) : codes(sm90::smem(unit.codes) + (group * 4 + k_tile) * 1024 + lane * 16) {}
+  __device__ __forceinline__ void keep() { sm90::keep(codes); }
+  __device__ __forceinline__ void multiply(float (&d)[2][4], uint32_t stage, uint32_t x) const {
+    const uint4 x0 = sm90::load_16(x + stage), x1 = sm90::load_16(x + stage + 16);
+    const uint32_t b[8] = {x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w};
+#pragma unroll
+    for (int tile = 0; tile < 2; tile++) {
+      const uint4 q = sm90::load_16(codes + stage + tile * 2048), r = sm90::load_16(codes + stage + tile * 2048 + 512);
+      const uint32_t upper[4] = {q.x, q.y, q.z, q.w}, lower[4] = {r.x, r.y, r.z, r.w};
+#pragma unroll
+      for (int i = 0; i < 4; i++) {  // four k, a pair of them in each register
+        uint32_t a[2], e[2];
+        sm90::e4m3_to_half2(upper[i], a[0], a[1]), sm90::e4m3_to_half2(lower[i], e[0], e[1]);
+        sm90::mma_16816(d[tile], a[0], e[0], a[1], e[1], b[2 * i], b[2 * i + 1]);
+      }
+    }
+  }
 };
-// Alone: more than half of what a multiprocessor has.
-constexpr int kSizeBytes = kResident == 1 && sizeof(Shared) < 118784 ? 118784 : sizeof(Shared);
+#else
+struct Unit {
+  uint8_t codes[kRows * kK / 2], scales[kRows * kK / 16];
+};
+using Scale = float;
+__device__ __forceinline__ float scale_of(Scale scale, int) { return scale; }
+Scale raised(Scale scale) { return scale * 16384.0f; }  // the decode's 2^-14
 
 // A word holds eight codes: elements 2p and 2p+1 of pair p in its low and high half. Sign and magnitude of pairs 0 and 1
 // lie so that one mask (after one shift) gives an FP16 of value x 2^-14; pairs 2 and 3 have their signs apart.
@@ -55,6 +81,46 @@ __device__ __forceinline__ void decode(uint32_t q, uint32_t scale, uint32_t (&h)
   h[3] = sm90::half2_mul(((q * 4u) & kSign) | ((q * 512u) & kMagnitude), scale);
 }
 
+struct Lane {
+  uint32_t codes, scales;
+  __device__ __forceinline__ Lane(const Unit& unit, int group, int k_tile, int lane)
+      : codes(sm90::smem(unit.codes) + ((group * 4 + k_tile) * 32 + lane) * 16), scales(sm90::smem(unit.scales) + (group * 32 + lane) * 8 + k_tile * 4) {}
+  __device__ __forceinline__ void keep() { sm90::keep(codes), sm90::keep(scales); }
+  __device__ __forceinline__ void multiply(float (&d)[2][4], uint32_t stage, uint32_t x) const {
+    const uint32_t scale = sm90::load_4(scales + stage);
+    const uint4 q[2] = {sm90::load_16(codes + stage), sm90::load_16(codes + stage + 1024)};
+    const uint4 x0 = sm90::load_16(x + stage), x1 = sm90::load_16(x + stage + 16);
+    uint32_t both[2];  // scales of rows g and g + 8
+    sm90::e4m3_to_half2(scale, both[0], both[1]);
+#pragma unroll
+    for (int tile = 0; tile < 2; tile++) {
+      const uint32_t upper = __byte_perm(both[tile], 0, 0x1010), lower = __byte_perm(both[tile], 0, 0x3232);
+      uint32_t a[4], e[4];
+      decode(q[tile].x, upper, a), decode(q[tile].z, lower, e);
+      sm90::mma_16816(d[tile], a[0], e[0], a[1], e[1], x0.x, x0.y);
+      sm90::mma_16816(d[tile], a[2], e[2], a[3], e[3], x0.z, x0.w);
+      decode(q[tile].y, upper, a), decode(q[tile].w, lower, e);
+      sm90::mma_16816(d[tile], a[0], e[0], a[1], e[1], x1.x, x1.y);
+      sm90::mma_16816(d[tile], a[2], e[2], a[3], e[3], x1.z, x1.w);
+    }
+  }
+};
+#endif
+constexpr int kUnitBytes = sizeof(Unit);
+
+struct Stage {
+  Unit unit;
+  uint8_t x[8][kXStride];
+};
+struct Shared {
+  Stage stage[kStages];
+  float4 half_sum[8][2][32];
+  uint64_t full[kStages];
+  bool last;
+};
+// Alone: more than half of what a multiprocessor has.
+constexpr int kSizeBytes = kResident == 1 && sizeof(Shared) < 118784 ? 118784 : sizeof(Shared);
+
 struct Operands {
   const uint8_t* weight;
   const __half* x;
@@ -62,14 +128,14 @@ struct Operands {
   float* partial;        // [block + row block][kOutputs]: no two pairs of a block and a row block it shares have the same sum
   unsigned int* arrived; // [row blocks], zero between launches
   int m, n, row_blocks, k_units, x_stride, y_stride;
-  float scale;
+  Scale scale;
 };
 
 __device__ __forceinline__ int first_unit(unsigned block, unsigned units, unsigned blocks) { return block * units / blocks; }
 // The block whose run holds `unit`.
 __device__ __forceinline__ int block_of(unsigned unit, unsigned units, unsigned blocks) { return ((unit + 1) * blocks - 1) / units; }
 
-#if NVFP4_EXCHANGE
+#if STREAM_EXCHANGE
 constexpr int kAtOnce = 3;                   // shares waited for together
 constexpr unsigned int kGiveUp = 1u << 26;   // a minute: the launch fails rather than hangs
 
@@ -83,7 +149,7 @@ __device__ __forceinline__ bool complete(const uint4& w) { return w.x != 0 && w.
 
 __device__ __forceinline__ void add(float4& sum, const float4& x) { sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w; }
 
-#if NVFP4_EXCHANGE
+#if STREAM_EXCHANGE
 // Adds `count` shares in order once they are there, and leaves zeros for the next launch: each is taken by an exchange in the
 // second-level cache, word by word if it comes so.
 __device__ __forceinline__ void collect(float4& sum, float4* share, int count) {
@@ -129,18 +195,20 @@ __device__ __forceinline__ void store(const Operands& o, int row_block, int grou
     const int row = 2 * c + (i & 1), r = g + (i >> 1) * 8;
     if (row >= o.m) continue;
     if constexpr (kForm == kGated) {  // m tile 0 holds gate rows, m tile 1 the up rows of the same outputs
-      const float gate = __half2float(__float2half_rn(a[0][i] * o.scale));
-      const __half silu = __float2half_rn(gate / (1.0f + __expf(-gate)));
       const int column = row_block * (kRows / 2) + group * 16 + r;
-      if (column < o.n) static_cast<__half*>(o.y)[static_cast<int64_t>(row) * o.y_stride + column] = __hmul(silu, __float2half_rn(a[1][i] * o.scale));
+      if (column >= o.n) continue;
+      const float gate = __half2float(__float2half_rn(a[0][i] * scale_of(o.scale, column)));
+      const __half silu = __float2half_rn(gate / (1.0f + __expf(-gate)));
+      const __half up = __float2half_rn(a[1][i] * scale_of(o.scale, o.n + column));
+      static_cast<__half*>(o.y)[static_cast<int64_t>(row) * o.y_stride + column] = __hmul(silu, up);
     } else {
 #pragma unroll
       for (int t = 0; t < 2; t++) {
         const int column = row_block * kRows + (group * 2 + t) * 16 + r;
         const int64_t place = static_cast<int64_t>(row) * o.y_stride + column;
         if (column >= o.n) continue;
-        if constexpr (kForm == kWide) static_cast<float*>(o.y)[place] = a[t][i] * o.scale;
-        else static_cast<__half*>(o.y)[place] = __float2half_rn(a[t][i] * o.scale);
+        if constexpr (kForm == kWide) static_cast<float*>(o.y)[place] = a[t][i] * scale_of(o.scale, column);
+        else static_cast<__half*>(o.y)[place] = __float2half_rn(a[t][i] * scale_of(o.scale, column));
       }
     }
   }
@@ -170,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_const
     int k_unit = begin % o.k_units, stage = 0;
     // One lane announces and starts a unit's weights; all lanes copy its x, four pieces of 16 bytes each.
     auto weights = [&](int stage) {
-      if (lane == 0) sm90::barrier_expect(&s.full[stage], kUnitBytes), sm90::bulk_copy(s.stage[stage].codes, weight, kUnitBytes, &s.full[stage]);
+      if (lane == 0) sm90::barrier_expect(&s.full[stage], kUnitBytes), sm90::bulk_copy(&s.stage[stage].unit, weight, kUnitBytes, &s.full[stage]);
       weight += kUnitBytes;
     };
     const int piece = lane & 15, row = lane >> 4;
@@ -200,11 +268,10 @@ __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_const
   }
 
   const int group = warp & 7, k_tile = warp >> 3;  // 32 weight rows; which 64-wide k tile of the unit
-  uint32_t codes = sm90::smem(s.stage[0].codes) + ((group * 4 + k_tile) * 32 + lane) * 16;
-  uint32_t scales = sm90::smem(s.stage[0].scales) + (group * 32 + lane) * 8 + k_tile * 4;
+  Lane mine(s.stage[0].unit, group, k_tile, lane);
   uint32_t x = sm90::smem(s.stage[0].x) + g * kXStride + k_tile * 128 + c * 32;
   uint32_t stage = 0, barrier = sm90::smem(&s.full[0]), parity = 0, empty = kEmpty;
-  sm90::keep(codes), sm90::keep(scales), sm90::keep(x);
+  mine.keep(), sm90::keep(x);
   for (int unit = begin; unit < end;) {
     const int row_block = unit / o.k_units, stop = min(end, (row_block + 1) * o.k_units);
     const bool first = unit == row_block * o.k_units, whole = first && stop == (row_block + 1) * o.k_units;
@@ -212,22 +279,7 @@ __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_const
 #pragma unroll 1
     for (; unit < stop; unit++) {
       sm90::barrier_wait(barrier, parity);
-      const uint32_t scale = sm90::load_4(scales + stage);
-      const uint4 q[2] = {sm90::load_16(codes + stage), sm90::load_16(codes + stage + 1024)};
-      const uint4 x0 = sm90::load_16(x + stage), x1 = sm90::load_16(x + stage + 16);
-      uint32_t both[2];  // scales of rows g and g + 8
-      sm90::e4m3_to_half2(scale, both[0], both[1]);
-#pragma unroll
-      for (int t = 0; t < 2; t++) {
-        const uint32_t upper = __byte_perm(both[t], 0, 0x1010), lower = __byte_perm(both[t], 0, 0x3232);
-        uint32_t a[4], e[4];
-        decode(q[t].x, upper, a), decode(q[t].z, lower, e);
-        sm90::mma_16816(d[t], a[0], e[0], a[1], e[1], x0.x, x0.y);
-        sm90::mma_16816(d[t], a[2], e[2], a[3], e[3], x0.z, x0.w);
-        decode(q[t].y, upper, a), decode(q[t].w, lower, e);
-        sm90::mma_16816(d[t], a[0], e[0], a[1], e[1], x1.x, x1.y);
-        sm90::mma_16816(d[t], a[2], e[2], a[3], e[3], x1.z, x1.w);
-      }
+      mine.multiply(d, stage, x);
       // Not before everything read has been used: a barrier does not wait for loads, and a copy out of the second-level cache
       // can land before they are performed. Nobody waits for the last stages.
       if (unit + kStages < end) sm90::named_arrive(empty, kThreads);
@@ -239,7 +291,7 @@ __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_const
     if (k_tile == 1) s.half_sum[group][0][lane] = v[0], s.half_sum[group][1][lane] = v[1];
     sm90::named_barrier(kConsumed, kConsumers);
     if (k_tile == 0) add(v[0], s.half_sum[group][0][lane]), add(v[1], s.half_sum[group][1][lane]);
-#if NVFP4_EXCHANGE
+#if STREAM_EXCHANGE
     float4* share = reinterpret_cast<float4*>(o.partial) + (row_block + block) * (kOutputs / 4) + group * 64 + lane;
     if (!first) {
       if (k_tile == 0) __stcg(reinterpret_cast<uint4*>(share), written(v[0])), __stcg(reinterpret_cast<uint4*>(share) + 32, written(v[1]));
@@ -291,11 +343,11 @@ EXPORT int64_t ENTRY(workspace_bytes)(int row_blocks, int blocks) {
 // weight: row_blocks * k_units units; x: [m][>= k_units * 128] FP16; y: [m][n]; strides count elements.
 // form: gated counts gate (and up) rows in n. overlapped: launch before the previous kernel of the stream has finished.
 EXPORT int ENTRY(run)(const void* weight, const void* x, void* y, void* workspace, int m, int n, int row_blocks, int k_units, int x_stride,
-                      int y_stride, float global_scale, int form, int overlapped, int blocks, void* stream_) {
+                      int y_stride, Scale scale, int form, int overlapped, int blocks, void* stream_) {
   const int64_t counters = (static_cast<int64_t>(row_blocks) * 4 + 127) / 128 * 128;
   Operands o{static_cast<const uint8_t*>(weight), static_cast<const __half*>(x), y,
              reinterpret_cast<float*>(static_cast<uint8_t*>(workspace) + counters), static_cast<unsigned int*>(workspace),
-             m, n, row_blocks, k_units, x_stride, y_stride, global_scale * 16384.0f};  // the decode's 2^-14
+             m, n, row_blocks, k_units, x_stride, y_stride, raised(scale)};
   auto kernel = form == kGated ? stream<kGated> : form == kWide ? stream<kWide> : stream<kPlain>;
   cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSizeBytes);
   if (error != cudaSuccess) return error;
