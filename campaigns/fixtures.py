@@ -37,7 +37,9 @@ TASK = (
 class Curve:
     """Which lengths, in prompt tokens. `scaled` shrinks the public ones to the model's capacity.
 
-    `caps` are the output tokens of each of the `lengths`, `output_tokens` where there are none.
+    `caps` are the output tokens of each of the `lengths`, `output_tokens` where there are none. `ignore_eos` asks a
+    server that knows the field (vLLM, SGLang, ours) for all of them: where an answer ends is chance, and a level of one
+    round is none.
     """
 
     lengths: tuple[int, ...] = ()
@@ -46,6 +48,7 @@ class Curve:
     output_tokens: int = OUTPUT_TOKENS
     seeds: tuple[int, ...] = (0,)
     caps: tuple[int, ...] = ()
+    ignore_eos: bool = False
 
     @property
     def wanted(self) -> bool:
@@ -99,5 +102,5 @@ def _fixture(name: str, length: int, output_tokens: int, curve: Curve, capacity:
             f"fixtures.curve: {length} prompt tokens and {output_tokens} output tokens exceed the capacity of "
             f"{capacity}; drop this length, or use scaled=true"
         )
-    body = json.dumps({"prompt": prompt_ids(length, encode)}, separators=(",", ":"))
-    return Fixture(name, body, curve.seeds, max_tokens=output_tokens, chat=False)
+    body = {"prompt": prompt_ids(length, encode)} | ({"ignore_eos": True} if curve.ignore_eos else {})
+    return Fixture(name, json.dumps(body, separators=(",", ":")), curve.seeds, max_tokens=output_tokens, chat=False)

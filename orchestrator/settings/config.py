@@ -70,6 +70,7 @@ class CurveConfig:
     output_tokens: int = OUTPUT_TOKENS
     caps: list[int] = field(default_factory=list)  # output tokens of each length, in their order
     seeds: list[int] = field(default_factory=lambda: [0])
+    ignore_eos: bool = False  # answers as long as their cap, from a server that knows the field
 
 
 @dataclass

@@ -63,6 +63,7 @@ def curve_of(config: Config) -> Curve:
         output_tokens=at_least("fixtures.curve.output_tokens", c.output_tokens, 1),
         caps=tuple(at_least("fixtures.curve.caps", cap, 1) for cap in c.caps),
         seeds=tuple(c.seeds),
+        ignore_eos=c.ignore_eos,
     )
 
 

@@ -1,8 +1,8 @@
 """States after prompts, kept to be copied back bit for bit before the next request with the same prompt and schedules.
 
 Off unless the server was told (`--prompt-state snapshot`): nothing of a request is ever reused by itself. What a
-prefill leaves is a function of the prompt and of what computed it, so these two are the key. Copies lie in the host's
-memory, the least recently used is dropped. Knows memory and no model.
+prefill leaves is a function of the prompt and of what computed it, so these two are the key. Copies lie on the device
+where it has room to spare, else in the host's memory; the least recently used is dropped. Knows memory and no model.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from runtime.memory.cache import DraftCache
@@ -18,6 +19,7 @@ from runtime.memory.state import RequestState
 from runtime.models.steps import Memory
 
 MOST = 8  # two arms on four prompts; a long prompt of a large model takes gigabytes
+SPARE = 0.4  # of a device's memory, that copies on it leave free: prefill chunks are far below that
 COMPUTED, SNAPSHOT = "computed", "snapshot"
 PROMPT_STATES = (COMPUTED, SNAPSHOT)
 
@@ -56,8 +58,17 @@ class PromptStates:
     def keep(self, key: Hashable, state: RequestState, length: int, logits: Tensor) -> None:
         if not self._enabled:
             return
-        pages, states = self._memory.cache.saved(length), self._memory.pool.saved(state)
-        window = (0, []) if self._draft_cache is None else (self._draft_cache.length, self._draft_cache.saved())
+        place = self._place(self._memory.cache.size_bytes(length), logits.device)
+        pages, states = self._memory.cache.saved(length, place), self._memory.pool.saved(state, place)
+        window = (0, []) if self._draft_cache is None else (self._draft_cache.length, self._draft_cache.saved(place))
         self._kept[key] = PromptState(length, pages, states, *window, logits.clone())
         while len(self._kept) > MOST:
             self._kept.popitem(last=False)
+
+    @staticmethod
+    def _place(size_bytes: int, device: torch.device) -> torch.device:
+        """Where a copy of that size goes."""
+        if device.type != "cuda":
+            return device
+        free, total = torch.cuda.mem_get_info(device)
+        return device if free - size_bytes > SPARE * total else torch.device("cpu")

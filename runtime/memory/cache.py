@@ -67,10 +67,14 @@ class PagedCache:
         """Where rows of K and V of a layer go, at physical `slots` [T]."""
         return Store(self.k[layer], self.v[layer], slots)
 
-    def saved(self, length: int) -> list[Tensor]:
-        """The bytes of the pages that hold the first `length` tokens, on the host: K and V of each layer in turn."""
+    def saved(self, length: int, device: torch.device) -> list[Tensor]:
+        """The bytes of the pages that hold the first `length` tokens, on `device`: K and V of each layer in turn."""
         pages = self._pages_of(length)
-        return [_bytes(pool)[pages].cpu() for pool in self._pools()]
+        return [_bytes(pool)[pages].to(device) for pool in self._pools()]
+
+    def size_bytes(self, length: int) -> int:
+        """Of the pages that hold the first `length` tokens."""
+        return sum(pool[0].numel() * pool.element_size() for pool in self._pools()) * -(-length // self.page_size)
 
     def restore(self, length: int, saved: Sequence[Tensor]) -> None:
         pages = self._pages_of(length)
@@ -136,9 +140,9 @@ class DraftCache:
         """As `visible`, but all slots, so that shapes never change: slots not yet filled have negative positions."""
         return self._layers({ring: ring for ring in self.rings})
 
-    def saved(self) -> list[Tensor]:
-        """What the rings hold, on the host: K and V of each layer in turn."""
-        return [slots[: min(self.length, len(slots))].to("cpu", copy=True) for slots in (*self.k, *self.v)]
+    def saved(self, device: torch.device) -> list[Tensor]:
+        """What the rings hold, on `device`: K and V of each layer in turn."""
+        return [slots[: min(self.length, len(slots))].to(device, copy=True) for slots in (*self.k, *self.v)]
 
     def restore(self, length: int, saved: Sequence[Tensor]) -> None:
         self.reset()

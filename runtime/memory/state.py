@@ -85,11 +85,11 @@ class StatePool:
         if source.selector:
             target.select(source.selector)
 
-    def saved(self, state: RequestState) -> list[Tensor]:
-        """The state after a prompt, on the host: of each layer the recurrent state and the convolution window."""
+    def saved(self, state: RequestState, device: torch.device) -> list[Tensor]:
+        """The state after a prompt, on `device`: of each layer the recurrent state and the convolution window."""
         slot, line = state.slots[0], state.line
         return [
-            part.to("cpu", copy=True) for i in self.recurrent for part in (self.recurrent[i][slot], self.conv[i][line])
+            part.to(device, copy=True) for i in self.recurrent for part in (self.recurrent[i][slot], self.conv[i][line])
         ]
 
     def restore(self, state: RequestState, saved: list[Tensor]) -> None:

@@ -48,6 +48,12 @@ def test_the_public_curve_and_boundary_at_full_capacity() -> None:
     assert not any(f.chat for f in fixtures) and all(f.seeds == (0, 2) for f in fixtures)
 
 
+def test_answers_of_a_curve_are_as_long_as_their_cap_where_that_is_asked_for() -> None:
+    plain, whole = (curve_fixtures(Curve((400,), ignore_eos=asked), 4096, encode)[0] for asked in (False, True))
+    assert "ignore_eos" not in json.loads(plain.body)
+    assert json.loads(whole.body) == json.loads(plain.body) | {"ignore_eos": True}
+
+
 @pytest.mark.parametrize("capacity", [8192, 4096, 1024, 310])
 def test_scaled_lengths_fill_the_capacity(capacity: int) -> None:
     lengths = scaled_lengths(capacity)

@@ -12,6 +12,7 @@ from runtime.engine.engine import Engine
 from runtime.engine.sequence import SPECULATION, GenerateRequest
 from runtime.speculation.sampling import SamplingParams
 
+CPU = torch.device("cpu")
 LONG, SHORT = 90, 5  # more and fewer than the drafter's window of 32, a page of 16
 
 
@@ -56,7 +57,7 @@ def test_memory_is_the_same_bit_for_bit(make: Any) -> None:
         prefill = next(events)
         memory, state = engine.decoder.memory, SimpleNamespace(slots=(0,), line=0)
         state.slots = (memory.pool._tables[0][0].item(),)
-        parts = [*memory.cache.saved(LONG), *memory.pool.saved(state), *engine.decoder.draft_cache.saved()]
+        parts = [*memory.cache.saved(LONG, CPU), *memory.pool.saved(state, CPU), *engine.decoder.draft_cache.saved(CPU)]
         seen.append((prefill.cached_tokens, engine.decoder.draft_cache.length, parts))
         events.close()
         make.answer(engine, make.prompt_of(LONG + 20, 9), max_tokens=9)
