@@ -8,6 +8,7 @@ neither frozen dataclasses nor Literal types.)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -184,10 +185,17 @@ class Config:
 
 def typed(values: Any) -> Config:
     """Plain data against the schema once more: Hydra lets `+key=…` add what no class declares."""
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
+    config = OmegaConf.to_object(OmegaConf.merge(_schema(), values))
     assert isinstance(config, Config), type(config)
     return config
 
 
+@cache
+def _schema() -> Any:
+    """Who merges into it gets a copy."""
+    return OmegaConf.structured(Config)
+
+
+@cache
 def register_schema() -> None:
-    ConfigStore.instance().store(name="schema", node=Config)
+    ConfigStore.instance().store(name="schema", node=_schema())

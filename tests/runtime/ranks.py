@@ -2,7 +2,7 @@
 
     python tests/runtime/ranks.py RANK SIZE RENDEZVOUS OUTPUT
 
-With SIZE 1 there is no group, and what is saved is what the others are compared with.
+`jobs` with a size of 1 makes no group: what it returns is what the others are compared with.
 """
 
 from __future__ import annotations
@@ -175,9 +175,7 @@ def audits(built: Engine) -> dict[str, bool]:
     return {"notices a rank that differs": noticed}
 
 
-def main() -> None:
-    rank, size, rendezvous, output = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
-    torch.set_num_threads(1)
+def jobs(rank: int, size: int, rendezvous: str) -> dict[str, Any]:
     found = SimpleNamespace(answers={}, selections={}, audits={}, published={})
     for model in MODELS:
         built = engine(rank, size, f"{rendezvous}-{model}", model)
@@ -189,7 +187,13 @@ def main() -> None:
             built.group.close()
     if size == 1:
         found.selections = selections(None)
-    torch.save(vars(found), output)
+    return vars(found)
+
+
+def main() -> None:
+    rank, size, rendezvous, output = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+    torch.set_num_threads(1)
+    torch.save(jobs(rank, size, rendezvous), output)
 
 
 if __name__ == "__main__":

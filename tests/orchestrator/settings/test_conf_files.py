@@ -30,7 +30,6 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     orchestrator.settings.folders.groups.cache_clear()
 
 
-@pytest.mark.parametrize("command", ["plan", "run"])
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -46,6 +45,7 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (b"name: mine\nargs: 3\n", ": campaign.candidate.args: must be a list of words, as [one,two]"),
     ],
 )
+@pytest.mark.parametrize("command", ["plan", pytest.param("run", marks=pytest.mark.acceptance)])
 def test_a_wrong_file_is_named(
     command: str, content: bytes, said: str, conf: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -53,6 +53,16 @@ def test_a_wrong_file_is_named(
     assert main([command, "arm@campaign.candidate=mine"]) == 1
     err = capfd.readouterr().err
     assert err.startswith(f"campaign: conf/arm/mine.yaml{said}") and err.count("\n") == 1
+
+
+def test_a_wrong_file_ends_a_run_as_it_ends_a_plan(conf: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for command in ("plan", "run"):
+        for content in (b"name: mine\nname: yours\n", b"name: mine\nschedule: {selection: keys}\n"):
+            (conf / "arm/mine.yaml").write_bytes(content)
+            assert main([command, "arm@campaign.candidate=mine"]) == 1
+            said.append(capfd.readouterr().err)
+    assert said[:2] == said[2:] and "duplicate key" in said[0] and "did you mean schedules?" in said[1]
 
 
 def test_a_wrong_file_that_nobody_chose_stops_nothing(conf: Path, capfd: pytest.CaptureFixture[str]) -> None:

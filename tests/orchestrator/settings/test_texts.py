@@ -22,10 +22,16 @@ SERVER = (
 WORDS = ("6e1234", "true", "8.10", "20261130_01", "1e5", "-3", "0x10", "010", "1_000", ".5", "nan", "inf", "False")
 
 
-@pytest.mark.parametrize("word", WORDS)
-def test_a_word_reaches_the_server_as_it_was_typed(word: str) -> None:
-    plan = composed([*SERVER, f"+server.env.SHA={word}", f"server.args=[--rev,{word}]", f"campaign.name={word}"]).plan
-    assert (dict(plan.server.env)["SHA"], plan.server.args, plan.name) == (word, ("--rev", word), word)
+def test_words_reach_the_server_as_they_were_typed() -> None:
+    env = [f"+server.env.W{number}={word}" for number, word in enumerate(WORDS)]
+    plan = composed([*SERVER, *env, f"server.args=[{','.join(WORDS)}]"]).plan
+    assert sorted(word for _, word in plan.server.env) == sorted(WORDS) == sorted(plan.server.args)
+    assert {name: WORDS[int(name[1:])] for name, _ in plan.server.env} == dict(plan.server.env)
+
+
+@pytest.mark.parametrize("word", ["6e1234", "true", "20261130_01"])
+def test_a_campaign_is_called_as_it_was_typed(word: str) -> None:
+    assert composed([*SERVER, f"campaign.name={word}"]).plan.name == word
 
 
 def test_words_inside_a_mapping_are_followed_by_their_types() -> None:

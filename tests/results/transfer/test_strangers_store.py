@@ -97,7 +97,7 @@ def ids_of(path):
         ("pair", {"delta_log": float("inf")}, "delta_log is inf"),
         ("pair", {"delta_log": "fast"}, "delta_log is str"),
         ("pair", {"reasons": '["because"]'}, "because"),
-        ("request", {"token_ids": zlib.compress(bytes(1 << 27))}, "more than"),
+        ("request", {"token_ids": b""}, "more than"),
         ("request", {"role": "judge"}, "judge"),
         ("request", {"end_ns": "late"}, "end_ns is str"),
         ("request_summary", {"engine_round_p50_ns": float("inf")}, "summary does not hold: its engine_round_p50_ns"),
@@ -107,7 +107,8 @@ def ids_of(path):
 )  # fmt: skip
 def test_a_row_that_makes_no_sense_keeps_its_campaign_out(stores, capsys, table, values, told):
     mine, own, other, _ = stores
-    forged(other, table, **values)
+    bomb = values.get("token_ids") == b""  # half a second to make, so not where tests are collected
+    forged(other, table, **({"token_ids": zlib.compress(bytes(1 << 27), 1)} if bomb else values))
     before = rows_of(mine)
     code, said = import_other(mine, other, capsys)
     assert code == 6 and table.partition("_summary")[0] in said and told in said, said
