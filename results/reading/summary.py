@@ -53,6 +53,8 @@ _UNDECIDED = frozenset(
 )
 
 
+# The first rounds after a prompt are slower than those that follow: a level of so few is none of a steady decode.
+_FEW_ROUNDS = 4
 _OF_PAIRS = frozenset({Reason.FIRST_CHUNKS_DIFFER, Reason.CLOCK_MISMATCH})
 
 
@@ -262,7 +264,8 @@ def _flags(measured: pd.DataFrame) -> Counter[str]:
     counted = measured[measured.admissible]  # whatever is said of a request that counts is a flag
     flags = Counter(reason for text in counted.reasons for reason in json.loads(text))
     throttled = int((measured.throttle_bits.fillna(0) > 0).sum())
-    return flags + Counter({"throttle bits set": throttled})
+    few = int(counted.n_rounds.between(1, _FEW_ROUNDS - 1).sum())
+    return flags + Counter({"throttle bits set": throttled, f"answers of fewer than {_FEW_ROUNDS} rounds": few})
 
 
 def _failed_gates(groups: Sequence[Group], plan: Mapping[str, Any]) -> tuple[str, ...]:

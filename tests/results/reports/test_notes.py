@@ -12,7 +12,7 @@ from orchestrator.cli import main
 from results.reading.health import told_once
 from results.reading.load import HostLoad
 from results.store.writer import Store
-from results.transfer.synthetic import CREATED, Driver
+from results.transfer.synthetic import CREATED, Driver, Trajectory
 from tests.results.reports.test_report import PLAN, report, script
 
 DIED = "the server died during a request: exit code -9"
@@ -142,3 +142,19 @@ def test_a_gpu_has_clock_and_power_and_unsampled_devices_no_figure(page, ram):
     sampled = report(ram / "gpu.sqlite", "html")
     assert "SM clock, MHz" in sampled and "power, W" in sampled and "CPU clock" not in sampled
     assert "Devices over the campaign" not in page
+
+
+def test_answers_too_short_for_a_level_are_told(ram):
+    """One fixture's answers end after two rounds, whose time is that of first rounds alone."""
+    short = PLAN.fixtures[0].id
+
+    def ends_early(step, attempt):
+        made = script(step, attempt)
+        return replace(made, trajectory=Trajectory(8, 2, 5)) if step.key.fixture == short else made
+
+    found = []
+    for name, way in (("whole", script), ("short", ends_early)):
+        with Store.open(ram / f"{name}.sqlite") as store:
+            Driver(store, PLAN, way).run()
+        found.append("answers of fewer than 4 rounds: 30 requests" in report(ram / f"{name}.sqlite"))
+    assert found == [False, True]
