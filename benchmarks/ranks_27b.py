@@ -2,12 +2,13 @@
 
     python benchmarks/ranks_27b.py [--size 2] [--prompt 1024 --prompt 261888] [--arm hopper-fused] [--turns 2]
 
-Rank 0 answers alone first; then all ranks answer the same prompts, every arm with `publication=gathered` and with
-`publication=peers`, in turns within one engine. Weights are declared random ones; caches and states are filled with
-seeded values, each rank with its part of what the one rank has. One JSON line per run on rank 0: phases, launches'
-schedules, refusals, and how many of the tokens are those of the other ranks, of `gathered`, and of one rank. Ranks
-must agree, and `peers` must say what `gathered` says, or the exit code is 1. Against one rank nothing is promised in 16
-bits: sums over K are cut elsewhere.
+Rank 0 answers alone first; then all ranks answer the same prompts, every arm with `publication=gathered` and with each
+schedule that `--peers` names, in turns within one engine. Weights are declared random ones; caches and states are
+filled with seeded values, each rank with its part of what the one rank has. One JSON line per run on rank 0: phases,
+launches' schedules, refusals, and how many of the tokens are those of the other ranks, of `gathered`, and of one rank.
+Ranks must agree, and what publishes otherwise must say what `gathered` says, or the exit code is 1. Against one rank
+nothing is promised in 16 bits: sums over K are cut elsewhere. `--launches` adds, after everything was timed, which
+launches of each captured piece add how much to it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="float16")
     parser.add_argument("--kv-cache-dtype", default="fp8_e4m3")
-    parser.add_argument("--peers", default="peers", help="the schedule beside gathered (default: %(default)s)")
+    parser.add_argument("--peers", action="append", help="schedules beside gathered (default: peers); may be repeated")
+    parser.add_argument("--launches", action="store_true", help="what the launches of a round take, by CUPTI")
     parser.add_argument("--capacity", type=int, default=262144)
     parser.add_argument("--prompt", type=int, action="append", help="tokens before (default: 1024); may be repeated")
     parser.add_argument("--tokens", type=int, default=32)
@@ -45,6 +47,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--meeting", help="likewise: a folder of the ranks' own")
     options = parser.parse_args()
     options.prompt, options.arm = options.prompt or [1024], options.arm or ["hopper-fused"]
+    options.peers = options.peers or ["peers"]
     if not options.shape.is_file():
         parser.error(f"--shape {options.shape} is no file; give one like {shape}")
     return options
@@ -54,6 +57,7 @@ OPTIONS = parse() if __name__ == "__main__" else None  # before torch is loaded:
 
 import torch
 import yaml
+from round_27b import launches
 from torch import Tensor
 
 from runtime.config import DraftConfig, TargetConfig
@@ -68,9 +72,10 @@ STRIDE = 4096  # tokens drawn at once
 PHASES = ("draft_ns", "verify_ns", "sample_ns", "commit_ns", "total_ns")
 
 
-def schedules_of(arm: str) -> dict[str, str]:
+def schedules_of(arm: str, publication: str) -> dict[str, str]:
     path = ROOT / "conf" / "arm" / f"{arm}.yaml"
-    return dict(yaml.safe_load(path.read_text()).get("schedules") or {})
+    schedules = dict(yaml.safe_load(path.read_text()).get("schedules") or {})
+    return schedules | ({"publication": publication} if publication else {})
 
 
 def load(options: argparse.Namespace, rank: int, size: int) -> Engine:
@@ -165,19 +170,19 @@ def allocated(device: torch.device) -> float:
 
 
 def measured(options: argparse.Namespace, rank: int, size: int, alone: dict[Any, list[int]]) -> tuple[dict, bool]:
-    """Tokens by (arm, length), and whether ranks agreed and `peers` said what `gathered` says."""
+    """Tokens by (arm, length), and whether ranks agreed and every way to publish said what `gathered` says."""
     began = time.perf_counter()
     engine = load(options, rank, size)
     Memories(engine, json.loads(options.shape.read_text()), rank, size)
     say = partial(print, flush=True) if rank == 0 else lambda text: None
     say(json.dumps({"ranks": size, "built_s": round(time.perf_counter() - began, 1), "GiB": allocated(engine.device)}))
-    ways = ("gathered", options.peers) if size > 1 else ("",)
+    ways = ("gathered", *options.peers) if size > 1 else ("",)
     said: dict[Any, list[int]] = {}
     fine = True
     for length in options.prompt:
         for arm in options.arm:
             for way in ways * options.turns:
-                schedules = schedules_of(arm) | ({"publication": way} if way else {})
+                schedules = schedules_of(arm, way)
                 found = run(engine, schedules, length, options.tokens)
                 tokens = found.pop("tokens")
                 first = said.setdefault((arm, length), tokens)
@@ -188,6 +193,9 @@ def measured(options: argparse.Namespace, rank: int, size: int, alone: dict[Any,
                     checks |= {"ranks_agree": same, "as_one_rank": common(tokens, alone.get((arm, length), []))}
                     fine &= same
                 say(json.dumps({"ranks": size, "arm": arm, "publication": way, **found, **checks, "of": len(tokens)}))
+    for arm in options.arm if options.launches else ():
+        found = launches(engine.decoder.graphs, schedules_of(arm, ways[-1]))
+        say(json.dumps({"ranks": size, "arm": arm, "publication": ways[-1], "launches": found}))
     say(json.dumps({"ranks": size, "most_GiB": allocated(engine.device), "s": round(time.perf_counter() - began, 1)}))
     return said, fine
 

@@ -1,6 +1,6 @@
 """Linear projection `y = x · wᵀ` of many rows, as a prompt or a training step has them.
 
-The problem and the contract are `projection`'s; beyond `MOST_ROWS` rows its schedules for verification end.
+The problem, the contract and `wide` are `projection`'s; beyond `MOST_ROWS` rows its schedules for verification end.
 """
 
 from __future__ import annotations

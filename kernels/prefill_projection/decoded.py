@@ -1,7 +1,8 @@
 """A 4-bit weight decoded once a call into 16 bits, in one launch, and torch's GEMM on it.
 
 Code times scale is exact in 16 bits; the division by the global scale is the GEMM's factor, applied to its FP32 sums
-before the one rounding. The decoded weight lives for the call: its memory is torch's to use again.
+before the one rounding, or to the sums themselves where those are asked for. The decoded weight lives for the call: its
+memory is torch's to use again.
 """
 
 from __future__ import annotations
@@ -55,9 +56,11 @@ def decode(weight: Nvfp4Weight, like: torch.Tensor) -> torch.Tensor:
     return w
 
 
-def run(x: torch.Tensor, weight: Nvfp4Weight) -> torch.Tensor:
+def run(x: torch.Tensor, weight: Nvfp4Weight, wide: bool = False) -> torch.Tensor:
     import torch  # on first use, so that listing schedules does not load it
 
+    if wide:
+        return torch.mm(x, decode(weight, x).T, out_dtype=torch.float32).div_(weight.global_scale)
     return torch.addmm(x.new_empty(1), x, decode(weight, x).T, beta=0, alpha=1 / weight.global_scale)
 
 

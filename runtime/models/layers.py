@@ -13,6 +13,7 @@ from torch import Tensor
 from kernels import gated, norm, prefill_gated, prefill_projection, projection, rotary
 from kernels.projection.fp8 import Fp8Weight
 from kernels.projection.nvfp4 import Nvfp4Weight
+from kernels.registry import Op
 from runtime.models import quant
 from runtime.operators import Operators
 
@@ -39,12 +40,11 @@ class Linear:
 
     def project(self, rows: Tensor, weight: projection.Weight) -> Tensor:
         """`rows` [M, K] with this projection's weight, or with a copy of it that an audit has made."""
-        op = prefill_projection.OP if prefill_projection.takes(rows) else projection.OP
-        return self.operators.run(self.site, op, self.problem(rows), rows, weight)
+        return self.operators.run(self.site, _operator(rows), self.problem(rows), rows, weight)
 
     def share(self, rows: Tensor, weight: projection.Weight) -> Tensor:
         """The same in FP32, not rounded: a rank's share of a product, a head's logits."""
-        return self.operators.run(self.site, projection.OP, self.problem(rows, wide=True), rows, weight, True)
+        return self.operators.run(self.site, _operator(rows), self.problem(rows, wide=True), rows, weight, True)
 
     def problem(self, rows: Tensor, wide: bool = False) -> projection.Problem:
         key = (rows.shape[0], rows.stride(0), rows.dtype, wide)
@@ -52,6 +52,10 @@ class Linear:
         if problem is None:
             problem = self._problems[key] = projection.problem_of(rows, self.weight, wide)
         return problem
+
+
+def _operator(rows: Tensor) -> Op:
+    return prefill_projection.OP if prefill_projection.takes(rows) else projection.OP
 
 
 class SideBySide:

@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from kernels.projection.nvfp4 import Nvfp4Weight, quantise
+from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig
 from runtime.errors import ModelError
-from runtime.models.layers import Weight
+from runtime.models.layers import Linear, Weight
 from runtime.models.parallel import ShardedWeights, shard_config, shard_draft
 from runtime.models.quant import quantisable
 from runtime.models.weights import draft_shapes, random_weights, target_shapes
+from runtime.operators import Operators
 
 SHAPE_27B = Path(__file__).resolve().parents[2] / "benchmarks/qwen3_8_27b.json"
 
@@ -52,6 +54,17 @@ def test_a_share_of_4_bit_weights_has_the_values_of_a_share_of_their_values(make
             assert torch.equal(values_of(mine[name]), values_of(theirs[name])), name
             kept += isinstance(mine[name], Nvfp4Weight)
     assert kept == size * sum(map(quantisable, codes))
+
+
+@pytest.mark.parametrize(("rows", "operator"), ((8, "projection"), (40, "prefill_projection")))
+def test_a_prompts_share_is_a_projection_of_many_rows(rows: int, operator: str) -> None:
+    """Not one of verification's, whose default decodes 4-bit weights slice by slice."""
+    weight, operators = quantise(torch.randn(48, 64)), Operators(Routes())
+    x = torch.randn(rows, 64).half()
+    share = Linear(weight, operators, "out").share(x, weight)
+    assert share.dtype == torch.float32
+    torch.testing.assert_close(share, x.float() @ values_of(weight).T, rtol=1e-5, atol=1e-5)
+    assert [row["operator"] for row in operators.routes.counters()] == [operator]
 
 
 def test_a_group_with_one_scale_is_not_cut(make) -> None:

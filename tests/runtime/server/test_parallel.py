@@ -25,6 +25,7 @@ DEVICES = [
 PUBLISHING = [
     pytest.param((), "gathered", marks=pytest.mark.acceptance, id="gloo"),
     pytest.param((), "cpu-shared", marks=pytest.mark.acceptance, id="cpu"),
+    pytest.param(ON_GPUS, "gathered", marks=pytest.mark.multi_gpu, id="nccl"),
     pytest.param(ON_GPUS, "peers", marks=pytest.mark.multi_gpu, id="cuda"),
 ]
 
@@ -74,14 +75,16 @@ def select(server: Any, **schedules: str) -> None:
     assert server.ask("PUT", "/campaign/arm", {"name": "x", "schedules": schedules}).status == 200
 
 
-@pytest.mark.multi_gpu
-def test_two_gpus_that_publish_into_each_others_memory_say_the_same(start: Any) -> None:
-    with start("--tensor-parallel-size=2", "--audit-ranks", *ON_GPUS, SHORT) as parallel:
+@pytest.mark.parametrize(("options", "schedule"), [PUBLISHING[1], PUBLISHING[-1]])
+def test_ranks_that_publish_into_each_others_memory_say_the_same_under_load(
+    start: Any, options: Any, schedule: str
+) -> None:
+    with start("--tensor-parallel-size=2", "--audit-ranks", *options, SHORT) as parallel:
         expected = greedy(parallel)
-        select(parallel, publication="peers")
+        select(parallel, publication=schedule)
         assert greedy(parallel) == expected and greedy(parallel) == expected
         counters = parallel.ask("GET", "/campaign/counters").json["counters"]
-        hits = {row["rank"]: row["hits"] for row in counters if row["schedule"] == "peers"}
+        hits = {row["rank"]: row["hits"] for row in counters if row["schedule"] == schedule}
         assert set(hits) == {0, 1} and hits[0] == hits[1] > 100
         with ThreadPoolExecutor(8) as clients:  # the ranks compare every token of what waits for one another here
             answers = list(clients.map(lambda seed: sampled(parallel, seed), [*range(8)] * 2))
