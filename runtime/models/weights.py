@@ -106,14 +106,7 @@ class Checkpoint(Mapping[str, Weight]):
         self.folder, self.shapes, self.device, self.dtype = folder, shapes, device, dtype
         self.files = index_of(folder)
         self.quantisation, self.keep_quantised = quant.format_of(raw or {}), keep_quantised
-        self.block = (1, 1)
-        if self.quantisation == fp8.BLOCKS:
-            self.block = fp8.block_of(quant.declared_in(raw or {}))
-            if keep_quantised:
-                raise ModelError(
-                    f"{folder} has FP8 scales in blocks of {self.block[0]} x {self.block[1]}, which no schedule reads: "
-                    "serve it without --keep-quantised"
-                )
+        self.block = fp8.block_of(quant.declared_in(raw or {}))
         self._check()
 
     def __getitem__(self, name: str) -> Weight:
@@ -142,7 +135,15 @@ class Checkpoint(Mapping[str, Weight]):
     def _form(self, name: str) -> str | None:
         if not self.stored(name):
             return Nvfp4Weight.format
-        return Fp8Weight.format if quant.readable(name) and self._dtype(name) == "F8_E4M3" else None
+        if not quant.readable(name) or self._dtype(name) != "F8_E4M3":
+            return None
+        scale = fp8.scale_name(self, name.removesuffix(".weight"))
+        if self.quantisation == fp8.PLAIN and scale is not None and math.prod(self._shape(scale)) > 1:
+            raise ModelError(
+                f"tensor {scale} has a scale for each block of {self.block[0]} x {self.block[1]}, which no schedule "
+                "reads: serve it without --keep-quantised"
+            )
+        return Fp8Weight.format
 
     def stored(self, name: str) -> bool:
         return self._full_name(name) is not None
@@ -168,10 +169,6 @@ class Checkpoint(Mapping[str, Weight]):
         with safe_open(self.files[full], framework="pt") as file:
             return str(file.get_slice(full).get_dtype())
 
-    def _has_scale(self, name: str) -> bool:
-        known = self.quantisation in (fp8.COMPRESSED, fp8.PLAIN, fp8.BLOCKS)
-        return known and self.stored(f"{name.removesuffix('.weight')}.{fp8.scale_name(self.quantisation)}")
-
     def _check(self) -> None:
         for name, shape in self.shapes.items():
             if self.stored(name):
@@ -179,9 +176,8 @@ class Checkpoint(Mapping[str, Weight]):
                     raise ModelError(
                         f"tensor {name} has shape {list(self._shape(name))}, its configuration says {list(shape)}"
                     )
-                if self._dtype(name) == "F8_E4M3" and not self._has_scale(name):
-                    scale = fp8.scale_name(self.quantisation)
-                    raise ModelError(f"tensor {name} is E4M3 without a {scale} and an FP8 configuration")
+                if self._dtype(name) == "F8_E4M3" and fp8.scale_name(self, name.removesuffix(".weight")) is None:
+                    raise ModelError(f"tensor {name} is E4M3 without a weight_scale and an FP8 configuration")
             elif self.quantisation == quant.FORMAT and quant.readable(name):
                 quant.check(self, name.removesuffix(".weight"), shape)
             else:

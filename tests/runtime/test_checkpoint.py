@@ -258,7 +258,7 @@ def e4m3(codes: np.ndarray) -> np.ndarray:
 # As Transformers' FineGrainedFP8Config and vLLM's checkpoints declare it: scales of blocks, or one for a tensor.
 BLOCK = 32
 FP8_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK]}
-FP8_TENSOR = {"quant_method": "fp8", "activation_scheme": "static"}
+FP8_TENSOR = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None}
 
 
 def in_eight_bits(
@@ -266,7 +266,7 @@ def in_eight_bits(
 ) -> dict[str, np.ndarray]:
     """Every linear as codes with scales as `declared` has them; returns the FP64 values that they stand for."""
     values: dict[str, np.ndarray] = {}
-    part = "scale_inv" if declared is FP8_BLOCKS else "scale"
+    part = "scale" if declared is FP8_CONFIG else "scale_inv"
 
     def change(tensors: dict[str, torch.Tensor]) -> None:
         for name in [name for name in tensors if "_proj" in name]:
@@ -280,7 +280,7 @@ def in_eight_bits(
                 scale[i, j] = weight[block].abs().max() / 448
                 every[block] = float(scale[i, j])
             codes = (weight / torch.tensor(every).float()).clamp(-448, 448).to(torch.float8_e4m3fn)
-            tensors[name], tensors[f"{name}_{part}"] = codes, scale.reshape(1) if declared is FP8_TENSOR else scale
+            tensors[name], tensors[f"{name}_{part}"] = codes, scale.reshape(()) if declared is FP8_TENSOR else scale
             values[name.removeprefix("model.")] = e4m3(codes.view(torch.uint8).numpy()) * every
 
     retensored(folder, change)
@@ -354,10 +354,39 @@ def test_kept_fp8_linears_are_joined_and_answer_as_their_values(
     np.testing.assert_allclose(joined.dequantised().double().numpy(), both, rtol=2**-24, atol=0)
 
 
+def test_fp8_values_are_those_that_transformers_reads(make: Any, tmp_path: Path) -> None:
+    """Scales of blocks in FP32 and in E8M0, and one for a tensor under either of its names."""
+    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+
+    theirs, config = Fp8Dequantize(None), TargetConfig.from_hf(make.target_json())
+    stem, draw = "layers.0.mlp.up_proj", torch.Generator().manual_seed(2)
+    codes = torch.randint(0, 127, (80, 48), generator=draw, dtype=torch.uint8).view(torch.float8_e4m3fn)
+    grid = torch.rand(5, 3, generator=draw) + 0.1
+    cases = [("weight_scale_inv", grid), ("weight_scale_inv", grid.to(torch.float8_e8m0fnu))]
+    cases += [("weight_scale_inv", torch.tensor(0.37)), ("weight_scale", torch.tensor([0.37]))]
+    for i, (part, scale) in enumerate(cases):
+        folder = make.write_target(tmp_path / str(i), make.target_json())
+        added = {f"model.{stem}.weight": codes, f"model.{stem}.{part}": scale}
+        retensored(folder, lambda tensors, added=added: tensors.update(added))
+        size = [16, 16] if scale.numel() > 1 else None
+        edited(folder, lambda raw, size=size: raw.update(quantization_config=FP8_BLOCKS | {"weight_block_size": size}))
+        found = read_target(folder, config, CPU, torch.float32)[f"{stem}.weight"]
+        assert torch.equal(found, theirs._dequantize_one(codes, scale, torch.float32)), (part, scale.dtype)
+
+
+def test_exponents_stored_as_integers_are_refused(make: Any, tmp_path: Path) -> None:
+    folder = make.write_target(tmp_path / "model", make.target_json())
+    in_eight_bits(folder, torch.float32, FP8_BLOCKS)
+    name = "model.layers.0.mlp.up_proj.weight_scale_inv"
+    retensored(folder, lambda tensors: tensors.update({name: torch.full_like(tensors[name], 127).byte()}))
+    with pytest.raises(ModelError, match=r"up_proj\.weight_scale_inv is torch\.uint8; exponents"):
+        Engine.load(folder, OPTIONS)
+
+
 def test_what_no_schedule_reads_is_not_kept(make: Any, tmp_path: Path) -> None:
     folder = make.write_target(tmp_path / "model", make.target_json())
     in_eight_bits(folder, torch.float32, FP8_BLOCKS)
-    with pytest.raises(ModelError, match="in blocks of 32 x 32, which no schedule reads: serve it without"):
+    with pytest.raises(ModelError, match="each block of 32 x 32, which no schedule reads: serve it without"):
         Engine.load(folder, EngineOptions(max_model_len=128, keep_quantised=True))
 
 
