@@ -20,9 +20,10 @@ def outlook(prepared: Prepared) -> str:
     num_warmups = 2 * (sum(block.warmups for block in every) + plan.startups * life_warmups(plan))
     num_requests = 2 * num_pairs + num_warmups
     overhead_s = plan.startups * (speed.startup_s + plan.calibrate_s)
-    total_s = num_requests * speed.request_s + overhead_s
+    startups_s = num_requests * speed.request_s + overhead_s
     at_once = min(plan.lease.parallel, plan.startups)
     in_turn = math.ceil(plan.startups / at_once) / plan.startups  # of the time that one at a time takes
+    total_s = speed.once_s + startups_s * in_turn
     return (
         f"{plan.name}: {plan.candidate.name} against {plan.control.name}\n"
         f"{''.join(_arms(prepared))}"
@@ -30,8 +31,9 @@ def outlook(prepared: Prepared) -> str:
         f"  fixtures   {len(plan.fixtures)}, {len(every)} blocks\n"
         f"  pairs      {num_pairs}\n"
         f"  requests   {2 * num_pairs} measured, {num_warmups} warm-ups\n"
-        f"  time       about {total_s * in_turn / 60:.1f} min{_side_by_side(at_once, total_s)}: "
-        f"{speed.request_s:.2f} s a request, {speed.startup_s + plan.calibrate_s:.0f} s a startup ({speed.source})\n"
+        f"  time       about {total_s / 60:.1f} min{_side_by_side(at_once, speed.once_s + startups_s)}: "
+        f"{speed.request_s:.2f} s a request, {speed.startup_s + plan.calibrate_s:.0f} s a startup, "
+        f"{speed.once_s:.0f} s before the first ({speed.source})\n"
     )
 
 
