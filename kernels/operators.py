@@ -21,6 +21,7 @@ from kernels import (
     publication,
     rotary,
     selection,
+    shortlist,
     walk,
 )
 from kernels.errors import UnknownOperator
@@ -38,6 +39,7 @@ OPERATORS: tuple[Op, ...] = (
     gated_norm.OP,
     block_conv.OP,
     block_attention.OP,
+    shortlist.OP,
     selection.OP,
     walk.OP,
     accept.OP,

@@ -14,6 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from kernels import rotary
 from kernels.accept.laws import distribution
 from kernels.accept.rejection import Proposal
 from kernels.selection import Candidates
@@ -29,7 +30,7 @@ from runtime.engine.vocabulary import Vocabulary
 from runtime.memory.cache import DraftCache
 from runtime.memory.state import RequestState
 from runtime.models.drafter import Drafter
-from runtime.models.layers import counting
+from runtime.models.layers import Tables, counting
 from runtime.models.steps import Memory, PrefillStep, VerifyStep
 from runtime.models.target import Target
 from runtime.operators import Operators
@@ -93,12 +94,15 @@ class Decoder:
     keep_prompts: bool = False
     landing: Landing = field(init=False)
     prompts: PromptStates = field(init=False)
+    tables: Tables = field(init=False)
     _ahead: Ahead | None = field(init=False, default=None)
     _ended_ns: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.landing = Landing(self.device)
         self.prompts = PromptStates(self.memory, self.draft_cache, self.keep_prompts)
+        drafting = () if self.drafter is None else (self.drafter.rotary,)
+        self.tables = Tables((self.target.rotary, *drafting))
 
     @property
     def device(self) -> torch.device:
@@ -213,9 +217,17 @@ class Decoder:
     def verify(self, generation: Generation, state: RequestState, proposal: Proposal | None) -> Verified:
         """The target over the bonus token and the drafts; writes K/V and one state per row."""
         drafts = () if proposal is None else (proposal.tokens[0],)
-        early = generation.drafts and self.context_pipeline
-        piece = partial(self._verify, state, early)
-        return self.graphs.run(("verify", state.line, early), piece, generation.bonus(self.device), *drafts)
+        early, wanted = generation.drafts and self.context_pipeline, self.logits_wanted(generation)
+        piece, key = partial(self._verify, state, early, wanted), ("verify", state.line, early, wanted)
+        return self.graphs.run(key, piece, generation.bonus(self.device), *drafts)
+
+    def logits_wanted(self, generation: Generation) -> int | None:
+        """How many of a row's largest logits decide what the request samples, probe included; None for all of them."""
+        params = generation.sampling
+        changed = generation.gate is not None or generation.history(self.device) is not None
+        if changed or generation.logprobs is not None or not self._shortlists(params):
+            return None
+        return (1 if params.greedy else params.top_k) + 1
 
     def accept(self, generation: Generation, logits: Tensor, proposal: Proposal | None) -> Judged:
         """Begin to judge the drafts, and the token that follows them, by `logits` [R, V]."""
@@ -273,17 +285,21 @@ class Decoder:
         anchor, start, seed = Bonus.of(bonus)
         context = self.draft_cache.whole() if self.graphs.enabled else self.draft_cache.visible()
         hidden = self.drafter.block(anchor, start, drafts + 1, context)
-        unary, candidates = self.select(self.drafter.unary(hidden), self.drafter.config.selector_top_k)
+        kept = self.drafter.config.selector_top_k
+        unary, candidates = self.select(self.drafter.best(hidden, kept + 1), kept)
         scores = draft.lattice(self.drafter, hidden, unary, candidates, anchor)
         return between.propose(self.operators, scores, candidates, Draws(seed, start, temperature, greedy))
 
-    def _verify(self, state: RequestState, early: bool, bonus: Tensor, *drafts: Tensor) -> Verified:
+    def _verify(self, state: RequestState, early: bool, wanted: int | None, bonus: Tensor, *drafts: Tensor) -> Verified:
         token, start, _ = Bonus.of(bonus)
         ids = torch.cat((token, *drafts))
         positions = start + counting(len(ids), self.device)
-        output = self.target.verify(ids, VerifyStep(self.target.rotary, positions, self.memory, state))
-        context = _stacked(self.context(output.aux, positions)) if early else None
-        return Verified(self.target.head(output.hidden), output.aux, positions, context)
+        of_target, *of_drafter = self.tables.of(start, len(ids))
+        output = self.target.verify(ids, VerifyStep(of_target, positions, self.memory, state))
+        context = _stacked(self.context(output.aux, positions, *of_drafter)) if early else None
+        head = self.target.head
+        logits = head(output.hidden) if wanted is None else head.largest(output.hidden, wanted)
+        return Verified(logits, output.aux, positions, context)
 
     def logprobs(
         self, generation: Generation, logits: Tensor, proposal: Proposal | None, tokens: list[int]
@@ -324,9 +340,9 @@ class Decoder:
         largest = self.vocabulary.largest(judged.logits)
         return replace(judged, packed=between.judge_law(largest, law, judged.proposal, judged.bonus))
 
-    def context(self, aux: Tensor, positions: Tensor) -> Context:
+    def context(self, aux: Tensor, positions: Tensor, table: rotary.Table | None = None) -> Context:
         """Context keys and values of all rows, per layer of the drafter."""
-        return self.drafter.context(aux, positions)
+        return self.drafter.context(aux, positions, table)
 
     def inject(self, context: Context, start: int, keep: int) -> None:
         """Store the first `keep` rows of `context`, from position `start`; rejected rows write nothing."""

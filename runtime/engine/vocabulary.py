@@ -9,6 +9,7 @@ that splits a tie, or no top-k at all. Knows no laws and no requests.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,8 @@ from runtime.speculation.penalties import Rows
 
 if TYPE_CHECKING:
     from runtime.models.parallel import Group
+
+MOST_PIECE = 1024  # a power of two
 
 
 class Vocabulary:
@@ -48,8 +51,12 @@ class Vocabulary:
         return rows.applied(logits)
 
     def largest(self, logits: Tensor) -> Tensor:
-        """Of each row [R]; a NaN is the largest of its row."""
-        return logits.amax(-1)
+        """Of each row [R]; a NaN is the largest of its row.
+
+        In pieces first: torch gives few rows few blocks, which took 40 us on an H200.
+        """
+        pieces = math.gcd(logits.shape[-1], MOST_PIECE)
+        return logits.unflatten(-1, (-1, pieces)).amax(-1).amax(-1) if logits.is_cuda else logits.amax(-1)
 
     def counters(self) -> list[dict[str, Any]]:
         """What travelled besides candidates, in the form of route counters."""

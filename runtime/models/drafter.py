@@ -180,9 +180,12 @@ class Drafter:
         self.predecessors = weights["candidate_selector.predecessor_codebook"]
         self.successors = weights["candidate_selector.successor_codebook"]
 
-    def context(self, aux: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Per layer the keys and values [T, Hkv, D] that the aux hidden states [T, n * H] inject at `positions`."""
-        injected, table = self.hidden_norm(self.fc(aux)), self.rotary.table(positions)
+    def context(self, aux: Tensor, positions: Tensor, table: rotary.Table | None = None) -> list[tuple[Tensor, Tensor]]:
+        """Per layer the keys and values [T, Hkv, D] that the aux hidden states [T, n * H] inject at `positions`.
+
+        `table` is the rotary table of these, where it was made already.
+        """
+        injected, table = self.hidden_norm(self.fc(aux)), table or self.rotary.table(positions)
         return [layer.attention.context(injected, table) for layer in self.layers]
 
     def block(self, anchor_id: Tensor, start: Tensor, rows: int, context: list[Context]) -> Tensor:
@@ -195,6 +198,14 @@ class Drafter:
         logits = logits if factor == 1 else logits * factor
         cap = self.config.final_logit_softcapping
         return torch.tanh(logits / cap) * cap if cap else logits
+
+    def best(self, hidden: Tensor, wanted: int) -> Tensor:
+        """`unary` of `hidden` [R, H], of which all but the `wanted` largest of a row may be -inf.
+
+        Not where scores are scaled or capped: rounding could make one that is left out equal one that is not.
+        """
+        plain = self.config.output_multiplier == 1 and not self.config.final_logit_softcapping
+        return self.head.largest(hidden, wanted) if plain else self.unary(hidden)
 
     def edge_scores(self, projected: Tensor, unary: Tensor, candidates: Tensor, predecessor: Tensor) -> Tensor:
         """FP32 scores [.., K] of following `predecessor` [..] by each of `candidates` [.., K].

@@ -186,6 +186,26 @@ class Rotary:
         return angles.cos(), angles.sin()
 
 
+class Tables:
+    """Tables of several rotary positions at once, bit for bit those of each, in as many launches as of one."""
+
+    def __init__(self, each: Sequence[Rotary]) -> None:
+        self.each = tuple(each)
+        self._constants: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def of(self, start: Tensor, rows: int) -> list[tuple[Tensor, Tensor]]:
+        """`Rotary.table` of each, of `rows` positions from `start` [1] on."""
+        if rows not in self._constants:
+            count = torch.arange(rows, device=start.device)
+            offsets = [count.repeat_interleave(len(one.inverse)) for one in self.each]
+            self._constants[rows] = torch.cat(offsets), torch.cat([one.inverse.repeat(rows) for one in self.each])
+        offsets, inverse = self._constants[rows]
+        angles = (start + offsets) * inverse
+        widths = [rows * len(one.inverse) for one in self.each]
+        both = zip(angles.cos().split(widths), angles.sin().split(widths), strict=True)
+        return [(cos.view(rows, 1, -1), sin.view(rows, 1, -1)) for cos, sin in both]
+
+
 @cache
 def counting(count: int, device: torch.device) -> Tensor:
     """0, 1, … int64 [count]; kept, so that a round does not make it anew."""

@@ -126,9 +126,9 @@ class VerifyStep:
     stays right when they change.
     """
 
-    def __init__(self, rotary: Rotary, positions: Tensor, memory: Memory, state: RequestState) -> None:
+    def __init__(self, table: rotary.Table, positions: Tensor, memory: Memory, state: RequestState) -> None:
         assert state.selector, "verification before prefill: no state is selected"
-        self.table = rotary.table(positions)
+        self.table = table
         self.cache, self.pool, self.state = memory.cache, memory.pool, state
         self.slots = self.cache.slots(positions)
         self.row_lengths = (positions + 1).int()

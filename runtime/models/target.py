@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels import attention, gated_norm, gdn, output_gate, rotary
+from kernels import attention, gated_norm, gdn, output_gate, rotary, shortlist
 from runtime.config import FULL, TargetConfig
 from runtime.models.layers import Heads, Linear, Mlp, RmsNorm, Rotary, Weight, fused, scale_of
 from runtime.models.steps import PrefillStep, SequenceStep, Step, VerifyStep
@@ -173,6 +173,20 @@ class Head:
 
     def __init__(self, weight: Weight, operators: Operators, site: str) -> None:
         self.weight, self.linear = weight, Linear(weight, operators, site)
+        self.table = shortlist.Table(weight) if isinstance(weight, Tensor) else None
+        self.operators, self.site = operators, f"{site}.largest"
+        self._problems: dict[Hashable, shortlist.Problem] = {}
+
+    def largest(self, hidden: Tensor, wanted: int) -> Tensor:
+        """Logits [R, V] of `hidden` [R, H], of which all but the `wanted` largest of a row may be -inf."""
+        if self.table is None:
+            return self(hidden)
+        wanted = min(wanted, self.weight.shape[0])  # a rank has a part of the rows
+        key = (hidden.shape, hidden.stride(), hidden.dtype, wanted)
+        problem = self._problems.get(key)
+        if problem is None:
+            problem = self._problems[key] = shortlist.problem_of(hidden, self.table, wanted)
+        return self.operators.run(self.site, shortlist.OP, problem, hidden, self.table, wanted, self)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         if hidden.dtype == torch.float32:

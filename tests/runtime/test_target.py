@@ -47,7 +47,7 @@ class Rows:
 
     def verify(self, ids: list[int], start: int, state: RequestState | None = None) -> Tensor:
         positions = torch.arange(start, start + len(ids), device=self.memory.pool.device)
-        step = VerifyStep(self.target.rotary, positions, self.memory, state or self.state)
+        step = VerifyStep(self.target.rotary.table(positions), positions, self.memory, state or self.state)
         with torch.inference_mode():
             return self.target.head(self.target.verify(self.tensor(ids), step).hidden).cpu()
 

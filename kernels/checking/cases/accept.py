@@ -40,6 +40,7 @@ class AcceptTrial(Trial):
         self.problem = problem_of(self.best, self.chain, rule)
 
     def set_state(self, state: str) -> None:
+        """By fills and copies on the device alone: a graph may hold them."""
         best, chain = self.best, self.chain
         best.values.copy_(self.values)
         best.largest.copy_(self.values[:, 0] + 1)
@@ -52,17 +53,19 @@ class AcceptTrial(Trial):
             chain.q.zero_()
             # Spent: nothing of the target's best tokens remains, and where the law is no wider nothing at all.
             count = min(best.ids.shape[1], chain.ids.shape[1]) if state == "spent" else 1
-            chain.ids[:, :count], chain.q[:, :count] = best.ids[:-1, :count], 1.0 if state == "spent" else 1e-9
+            chain.ids[:, :count].copy_(best.ids[:-1, :count])
+            chain.q[:, :count].fill_(1.0 if state == "spent" else 1e-9)
             chain.tokens.copy_(best.ids[:-1, 0] + 5000 * (state == "spent"))
         if state == "foreign":
             chain.ids.add_(5000)
             chain.tokens.add_(5000)
         if state == "ties" and self.rule.top_k:
-            best.values[-1, max(0, self.rule.top_k - 2) :] = best.values[-1, max(0, self.rule.top_k - 2)].clone()
+            cut = max(0, self.rule.top_k - 2)
+            best.values[-1, cut:].copy_(best.values[-1, cut].clone().expand(best.values.shape[1] - cut))
         if state == "broken":
-            best.largest[-1] = float("nan") if len(best.largest) % 2 else float("-inf")
+            best.largest[-1:].fill_(float("nan") if len(best.largest) % 2 else float("-inf"))
         if state == "endless":
-            best.values[0, 0] = float("inf")
+            best.values[0, :1].fill_(float("inf"))
 
     def launch(self, schedule: Schedule) -> Tensor:
         return schedule.run(self.best, self.chain, self.bonus, self.rule)
