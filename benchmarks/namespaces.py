@@ -1,11 +1,13 @@
 """A cluster on one machine: every node a raylet in a network namespace of its own, with an address and a host name.
 
-Needs root, `ip` and `unshare`; `refusal` says what is missing. Nothing of it outlives the context manager.
+Needs root, `ip` and `unshare`; `refusal` says what is missing. Nothing of it outlives the context manager, and what a
+killed run has left is cleared by the next. Names, addresses and the port are this process's: others may run beside it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 RAY = Path(sys.executable).with_name("ray")
-BRIDGE, NET = "flbr0", "10.213.7"
-PORT = 26379
+_RUN = os.getpid()
+BRIDGE, NET, PORT = f"flb{_RUN}", f"10.213.{_RUN % 250}", 20000 + _RUN % 10000
+_OURS = re.compile(r"(?:flb|fleet\d+-)(\d+)")  # bridges and namespaces, with the process that made them
 _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_worker_niceness": "0"}
 
 
@@ -33,7 +36,7 @@ def refusal() -> str:
 
 @dataclass
 class Node:
-    """`name` is its host name and its namespace."""
+    """`name` is its host name."""
 
     number: int
     setup: str = ""  # shell commands run first, in a mount namespace of its own
@@ -45,6 +48,14 @@ class Node:
         return f"fleet{self.number}"
 
     @property
+    def namespace(self) -> str:
+        return f"{self.name}-{_RUN}"
+
+    @property
+    def veth(self) -> str:
+        return f"fl{_RUN}v{self.number}"
+
+    @property
     def address(self) -> str:
         return f"{NET}.{10 + self.number}"
 
@@ -52,25 +63,20 @@ class Node:
         """The command, run on this node."""
         script = f'set -e; hostname {self.name}; {self.setup or ":"}; exec "$@"'
         own = ["unshare", "-u", "-m", *(["-T", "--fork", *self.clock] if self.clock else [])]
-        return ["ip", "netns", "exec", self.name, *own, "sh", "-c", script, "sh", *map(str, command)]
+        return ["ip", "netns", "exec", self.namespace, *own, "sh", "-c", script, "sh", *map(str, command)]
 
     def pids(self) -> list[int]:
-        told = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True)
-        return [int(pid) for pid in told.stdout.split()]
+        return _pids(self.namespace)
 
     def kill(self) -> None:
         """As if its power had gone."""
-        while pids := self.pids():
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
+        _kill_all(self.namespace)
         if self.process is not None:
             self.process.wait()
 
     def cut(self) -> None:
         """As if its cable had been drawn."""
-        _ip("link", "set", f"flv{self.number}", "down")
+        _ip("link", "set", self.veth, "down")
 
     def commands(self) -> list[str]:
         """Of all that runs there."""
@@ -101,19 +107,18 @@ class Fleet:
 
     def add(self, number: int, gpus: int, setup: str = "", clock: tuple[str, ...] = ()) -> Node:
         node = self.nodes[number] = Node(number, setup, clock)
-        veth = f"flv{number}"
-        _ip("link", "del", veth, check=False)  # what a killed run has left
-        _ip("netns", "del", node.name, check=False)
-        _ip("netns", "add", node.name)
-        _ip("link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", node.name)
-        for words in (("link", "set", veth, "master", BRIDGE), ("link", "set", veth, "up")):
+        _ip("link", "del", node.veth, check=False)  # of a node of that number that was killed
+        _ip("netns", "del", node.namespace, check=False)
+        _ip("netns", "add", node.namespace)
+        _ip("link", "add", node.veth, "type", "veth", "peer", "name", "eth0", "netns", node.namespace)
+        for words in (("link", "set", node.veth, "master", BRIDGE), ("link", "set", node.veth, "up")):
             _ip(*words)
         for words in (
             ("addr", "add", f"{node.address}/24", "dev", "eth0"),
             ("link", "set", "eth0", "up"),
             ("link", "set", "lo", "up"),
         ):
-            _ip("-n", node.name, *words)
+            _ip("-n", node.namespace, *words)
         words = [f"--address={self.address}", f"--node-ip-address={node.address}", "--num-cpus=1", f"--num-gpus={gpus}"]
         for _ in range(4):  # Ray gives up after 30 s, which a busy machine may need
             node.process = _start(node.within(RAY, "start", *words), self.folder / f"{node.name}.log")
@@ -125,7 +130,7 @@ class Fleet:
     def end(self) -> None:
         for node in self.nodes.values():
             node.kill()
-            _ip("netns", "del", node.name, check=False)
+            _ip("netns", "del", node.namespace, check=False)
         if self.head is not None:
             self.head.send_signal(signal.SIGTERM)
             try:
@@ -137,7 +142,7 @@ class Fleet:
 @contextmanager
 def fleet(gpus: Sequence[int]) -> Iterator[Fleet]:
     """One node for each number of GPUs."""
-    _ip("link", "del", BRIDGE, check=False)
+    _clear_left()
     _ip("link", "add", BRIDGE, "type", "bridge")
     _ip("addr", "add", f"{NET}.1/24", "dev", BRIDGE)
     _ip("link", "set", BRIDGE, "up")
@@ -151,6 +156,31 @@ def fleet(gpus: Sequence[int]) -> Iterator[Fleet]:
         made.end()
         _ip("link", "del", BRIDGE, check=False)
         shutil.rmtree(made.folder, ignore_errors=True)
+
+
+def _clear_left() -> None:
+    """Of runs whose process is gone."""
+    for kind, words in (("netns", ("netns", "list")), ("link", ("-brief", "link"))):
+        told = subprocess.run(["ip", *words], capture_output=True, text=True).stdout
+        for name in (line.split()[0] for line in told.splitlines()):
+            made = _OURS.fullmatch(name)
+            if made and not Path(f"/proc/{made[1]}").exists():
+                if kind == "netns":
+                    _kill_all(name)
+                _ip(kind, "del", name, check=False)
+
+
+def _pids(namespace: str) -> list[int]:
+    told = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True)
+    return [int(pid) for pid in told.stdout.split()]
+
+
+def _kill_all(namespace: str) -> None:
+    while pids := _pids(namespace):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def _start(command: Sequence[str | Path], log: Path) -> subprocess.Popen[bytes]:
