@@ -82,9 +82,8 @@ class World:
         return Sleeper(self.campaign_id, startup, attempt, self.answers, self.request_s, (device,))
 
     def ideal_s(self) -> float:
-        return (
-            sum(STARTUP_S + sum(self.sleeper(n).waits_s) for n in range(self.plan.startups)) / self.plan.lease.parallel
-        )
+        slept_s = [STARTUP_S + sum(self.sleeper(n).waits_s) for n in range(self.plan.startups)]
+        return sum(slept_s) / self.plan.lease.parallel
 
     @contextmanager
     def counted(self, handle: Any) -> Iterator[Any]:

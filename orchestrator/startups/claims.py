@@ -290,10 +290,14 @@ class Claims:
         with self._placing:
             full = [node for node, claims in self._placed.items() if claims >= self.plan.per_host]
             full = [*{*full, *self._refused}]
-            placement = replace(place(self.cluster, self.plan, (), deadline, full), shared=True)
+            placement = place(self.cluster, self.plan, (), deadline, full)
+            node_id = placement.node_id
+            if not node_id:
+                placement.remove()
+                raise HelperLost("the host where devices were to be claimed was lost")
             with self._changed:
-                self._placed[placement.node_id] += 1
-            return placement, placement.node_id
+                self._placed[node_id] += 1
+            return replace(placement, shared=True), node_id
 
 
 def claims_of(cluster: Cluster, plan: CampaignPlan, campaign_id: str) -> Claims:

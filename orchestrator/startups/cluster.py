@@ -128,7 +128,7 @@ class Placement:
 
     @property
     def node_id(self) -> str:
-        """Of the node that has it."""
+        """Of the node that has it; empty where that was lost and Ray has found no other."""
         from ray.util import placement_group_table
 
         return str(placement_group_table(self.group)["bundles_to_node_id"][0])
