@@ -210,7 +210,7 @@ class LeasePlan:
     lock_dir: str = ""
     inventory: str = "auto"  # auto | simulated:<name>
     ray_address: str = ""  # empty: start a private Ray
-    ray_start_s: float = 240.0  # how long a private Ray may take on a slow host, per attempt
+    ray_start_s: float = 240.0  # how long Ray may take to start, or to be joined, on a slow host, per attempt
     parallel: int = 1
     per_host: int = 1
 

@@ -30,7 +30,6 @@ from orchestrator.startups.head import device_resource, first_line, silence, sta
 from orchestrator.startups.pulse import Beats, Pulse
 from orchestrator.startups.travelling import packed
 
-_JOIN_S = 60.0
 _CONNECT_S = 5.0
 _PLACE_S = 30.0
 _LOOK_S = 1.0  # between two looks at what else may have ended
@@ -157,7 +156,7 @@ def connect(plan: LeasePlan, halted: threading.Event | None = None) -> Iterator[
     with _settings(plan) as environment:
         import ray  # reads its settings when it is imported
 
-        with _joined(plan.ray_address) if plan.ray_address else started(plan) as address:
+        with _joined(plan) if plan.ray_address else started(plan) as address:
             private, halted = not plan.ray_address, halted or threading.Event()
             pulse = Pulse(plan.ray_address)
             cluster = Cluster(private, address, environment, processes=_vital(private), halted=halted, pulse=pulse)
@@ -198,10 +197,11 @@ def _settings(plan: LeasePlan) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def _joined(address: str) -> Iterator[str]:
+def _joined(plan: LeasePlan) -> Iterator[str]:
     import ray
 
-    _probe(address)
+    address = plan.ray_address
+    _probe(address, plan.ray_start_s)
     try:
         with packed() as code, unobtrusive():
             there = {"working_dir": str(code)}
@@ -213,7 +213,7 @@ def _joined(address: str) -> Iterator[str]:
     yield address
 
 
-def _probe(address: str) -> None:
+def _probe(address: str, patience_s: float) -> None:
     """Join once in a process that can be killed: against a dying head `ray.init` may hang for many minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
@@ -224,9 +224,12 @@ def _probe(address: str) -> None:
         raise WorldError(f"lease.ray_address={address}: nobody answers ({error}). Is the Ray head up?") from error
     script = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False)"
     try:
-        joined = subprocess.run([sys.executable, "-c", script, address], capture_output=True, timeout=_JOIN_S)
+        joined = subprocess.run([sys.executable, "-c", script, address], capture_output=True, timeout=patience_s)
     except subprocess.TimeoutExpired as error:
-        raise WorldError(f"lease.ray_address={address}: not joined within {_JOIN_S:g} s; is it a Ray head?") from error
+        raise WorldError(
+            f"lease.ray_address={address}: not joined within {patience_s:g} s. Is it a Ray head, or a busy host (then "
+            "raise lease.ray_start_s)?"
+        ) from error
     if joined.returncode != 0:
         reason = joined.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no reason given"]
         raise WorldError(

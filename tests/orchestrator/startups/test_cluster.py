@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -246,6 +247,13 @@ def cluster_session() -> str:
 def test_an_address_without_ray(address: str, sentence: str) -> None:
     with pytest.raises(WorldError, match=sentence), connect(LeasePlan(ray_address=address)):
         pass
+
+
+def test_a_head_that_says_nothing_is_given_up_after_the_time_that_the_lease_allows() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        lease = LeasePlan(ray_address=f"127.0.0.1:{mute.getsockname()[1]}", ray_start_s=0.5)
+        with pytest.raises(WorldError, match=r"not joined within 0\.5 s"), connect(lease):
+            pass
 
 
 @pytest.mark.acceptance
