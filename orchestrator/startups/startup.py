@@ -112,8 +112,10 @@ class StartupHandle:
                     raise
 
     def _acquire(self, wait_s: float) -> None:
-        """What a startup that was lost left on the devices of this claim is on its way out: it is waited for."""
-        self._uuids = self._ask("acquire", self._held.uuids, wait_s, timeout_s=wait_s + _ANSWER_S)
+        """What a startup that was lost left on the devices of this claim is on its way out: it is waited for. The
+        actor's process starts first, for which a slow host may need as long as for Ray itself.
+        """
+        self._uuids = self._ask("acquire", self._held.uuids, wait_s, timeout_s=wait_s + self._plan.lease.ray_start_s)
 
     @property
     def uuids(self) -> tuple[str, ...]:
