@@ -23,10 +23,12 @@ import numpy as np
 from campaigns.errors import Exit, UsageError, WorldError
 from campaigns.judging.gates import GateStatus
 from campaigns.judging.statistics import percent, t_interval
+from campaigns.judging.verdicts import counted
 from campaigns.plan import Mode
 from campaigns.remarks import Probe
 from orchestrator import sweep
 from orchestrator.campaign import execute
+from orchestrator.hosts.inventory import open_inventory
 from orchestrator.preparation.prepare import Prepared
 from orchestrator.progress import Output
 from results.reading.neighbours import GATE, subject
@@ -63,6 +65,14 @@ def _check(prepared: Prepared) -> None:
         raise UsageError(
             "a probe of neighbours needs equal arms (campaign.mode=aa), lease.per_host=K of at least 2, and this host "
             "(no lease.ray_address): run it on one of the hosts that the campaign will use"
+        )
+    per_host, wanted = plan.lease.per_host, plan.lease.per_host * plan.lease.count
+    with open_inventory(plan.lease.inventory) as inventory:
+        num_devices = len(inventory.devices())
+    if num_devices < wanted:
+        raise UsageError(
+            f"lease.per_host={per_host} startups at once need {counted(wanted, 'device')}, and this host has "
+            f"{num_devices}: set lease.per_host to what fits"
         )
 
 

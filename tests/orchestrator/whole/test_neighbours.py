@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from campaigns.errors import Exit
+from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.lease import name_holder
+from orchestrator.hosts.locks import Kind, LockFolder
 from orchestrator.places import ROOT
 from results.store.reader import Reader
 
@@ -60,9 +63,16 @@ def test_a_probe_is_recorded_and_the_next_report_cites_it(tmp_path: Path) -> Non
 
 
 def test_a_neighbour_that_finds_no_device_ends_the_probe_with_its_reason(tmp_path: Path) -> None:
-    (tmp_path / "two.json").write_text('{"order": [0, 1]}')
-    words = [*words_for(tmp_path), "lease.per_host=3", f"lease.inventory=simulated:{tmp_path / 'two.json'}"]
+    """Two of three devices are another's: one turn alone, one neighbour, and no room for the second."""
+    (tmp_path / "three.json").write_text('{"order": [0, 1, 2]}')
+    inventory = f"simulated:{tmp_path / 'three.json'}"
+    others = [device.uuid for device in open_inventory(inventory).devices()[1:]]
+    held = [LockFolder(str(tmp_path / "locks")).try_lock(uuid, name_holder("another"), Kind.CLAIM) for uuid in others]
+    words = [*words_for(tmp_path), "lease.per_host=3", f"lease.inventory={inventory}"]
     command = [CAMPAIGN, "probe", "neighbours", *words, "--turns", "1", "--store", str(tmp_path / "s.sqlite")]
     probed = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert probed.returncode == Exit.WORLD
-    assert "a neighbour ended with 5 before it measured; its last words: campaign: device" in probed.stderr
+    assert None not in held and probed.returncode == Exit.WORLD
+    [said] = [
+        line for line in probed.stderr.splitlines() if line.startswith("campaign: a neighbour ended with 5 before")
+    ]
+    assert "before it measured; its last words: campaign: " in said and "is held by another of" in said

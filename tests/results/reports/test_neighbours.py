@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan, Step
+from campaigns.errors import UsageError
+from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Mode, ServerPlan, Step
 from campaigns.provenance import Build, Host, fingerprint
 from campaigns.remarks import Probe
-from orchestrator.neighbours import Turn, _order, _probe
+from orchestrator.neighbours import Turn, _check, _order, _probe
 from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
@@ -97,3 +98,19 @@ def test_what_a_probe_says(shifts: tuple[float, ...], status: str) -> None:
     assert (found.status, found.subject, told["n_turns"]) == (status, "lease.per_host=2", len(shifts))
     assert told["pair_sd_beside_pct"] == pytest.approx(2 * told["pair_sd_alone_pct"], rel=0.02)
     assert _order(4) == [False, True, True, False] * 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "lease", "said"),
+    [
+        (Mode.AA, LeasePlan(per_host=2, inventory="simulated:one"), "2 startups at once need 2 devices, and .* has 1"),
+        (Mode.AA, LeasePlan(per_host=3, count=4, inventory="simulated:eight"), "need 12 devices, and this host has 8"),
+        (Mode.AB, LeasePlan(per_host=2, inventory="simulated:eight"), "needs equal arms"),
+    ],
+)
+def test_a_probe_without_room_is_refused_before_it_measures(mode: Mode, lease: LeasePlan, said: str) -> None:
+    class Prepared:
+        plan = replace(PLAN, mode=mode, lease=lease)
+
+    with pytest.raises(UsageError, match=said):
+        _check(Prepared())  # type: ignore[arg-type]
