@@ -175,18 +175,11 @@ class Claims:
         """
         told = False
         while True:
-            if (found := self._left()) is not None:
-                return found
-            try:
-                return self._use(self._one_more(time.monotonic() if self._others() else deadline, on_wait))
-            except (LeaseTimeout, NoDevice):
-                if not self._others():
-                    raise
-                if not told:
-                    on_wait(
-                        f"a startup waits for a place: there are fewer than lease.parallel={self.plan.parallel} now"
-                    )
-                told = True
+            if (found := self._left() or self._one_more(deadline, on_wait)) is not None:
+                return self._use(found)
+            if not told:
+                on_wait(f"a startup waits for a place: there are fewer than lease.parallel={self.plan.parallel} now")
+            told = True
             self._await_another()
 
     def give_back(self, held: Held) -> None:
@@ -219,7 +212,7 @@ class Claims:
                     return None
                 held = self._free.pop(0)
             if not isinstance(held, RemoteClaim) or held.stands():
-                return self._use(held)
+                return held
             self._give_up(held)
 
     def _others(self) -> bool:
@@ -234,11 +227,14 @@ class Claims:
     def _await_another(self) -> None:
         until = time.monotonic() + _TRY_S
         with self._changed:
-            while not self._free and self._used and time.monotonic() < until:
+            while not self._free and self._others() and time.monotonic() < until:
                 self._changed.wait(_LOOK_S)
                 self.cluster.require_alive()
 
-    def _one_more(self, deadline: float, on_wait: Callable[[str], None]) -> Held:
+    def _one_more(self, deadline: float, on_wait: Callable[[str], None]) -> Held | None:
+        """None where there is none now, and another startup's may be waited for; that is asked again and again, for
+        startups that begin together all find that nobody has one.
+        """
         if not self.cluster.private:
             return self._remote(deadline)
         told = False
@@ -246,18 +242,28 @@ class Claims:
             self.cluster.require_alive()
             try:
                 return _take(self.plan, self._campaign, min(deadline, time.monotonic() + _LOOK_S), self._idle)
-            except LeaseTimeout as error:
-                if time.monotonic() >= deadline:
+            except (LeaseTimeout, NoDevice) as error:
+                if self._others():
+                    return None
+                if isinstance(error, NoDevice) or time.monotonic() >= deadline:
                     raise
                 if not told:
                     on_wait(str(error))
                 told = True
 
-    def _remote(self, deadline: float) -> RemoteClaim:
+    def _remote(self, deadline: float) -> RemoteClaim | None:
         """On the host that Ray chooses among those that have room for one more of ours."""
         import ray
 
-        placement, node_id = self._place(deadline)
+        with self._placing:  # one after the other: where the next may go depends on where the last one went
+            others = self._others()
+            deadline = time.monotonic() if others else deadline
+            try:
+                placement, node_id = self._place(deadline)
+            except (LeaseTimeout, NoDevice):
+                if others:
+                    return None
+                raise
         options = {"num_cpus": 0, "scheduling_strategy": placement.strategy, "max_restarts": 0, "max_concurrency": 2}
         held = RemoteClaim(placement, ray.remote(ClaimActor).options(**options).remote(), node_id, host_of(node_id))
         self.cluster.beats.add(held.actor)
@@ -267,8 +273,10 @@ class Claims:
             uuids, ground, model = held.ask(answer, wait_s + _HASH_S, self.cluster)
             self._require_like(ground)
             return replace(held, uuids=uuids, model=model)
-        except BaseException:
+        except BaseException as error:
             self._give_up(held)
+            if isinstance(error, LeaseTimeout | NoDevice) and others:
+                return None
             raise
 
     def _require_like(self, ground: Ground) -> None:
@@ -282,22 +290,20 @@ class Claims:
     def _give_up(self, held: RemoteClaim) -> None:
         with self._changed:
             self._placed[held.node_id] -= 1
+            self._changed.notify()
         self.cluster.beats.drop(held.actor)
         held.release()
 
     def _place(self, deadline: float) -> tuple[Placement, str]:
-        """One after the other: where the next may go depends on where the last one went."""
-        with self._placing:
-            full = [node for node, claims in self._placed.items() if claims >= self.plan.per_host]
-            full = [*{*full, *self._refused}]
-            placement = place(self.cluster, self.plan, (), deadline, full)
-            node_id = placement.node_id
-            if not node_id:
-                placement.remove()
-                raise HelperLost("the host where devices were to be claimed was lost")
-            with self._changed:
-                self._placed[node_id] += 1
-            return replace(placement, shared=True), node_id
+        full = [node for node, claims in self._placed.items() if claims >= self.plan.per_host]
+        placement = place(self.cluster, self.plan, (), deadline, [*{*full, *self._refused}])
+        node_id = placement.node_id
+        if not node_id:
+            placement.remove()
+            raise HelperLost("the host where devices were to be claimed was lost")
+        with self._changed:
+            self._placed[node_id] += 1
+        return replace(placement, shared=True), node_id
 
 
 def claims_of(cluster: Cluster, plan: CampaignPlan, campaign_id: str) -> Claims:

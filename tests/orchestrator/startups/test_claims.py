@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy
 import pytest
 
 from campaigns.errors import IdentityMismatch
-from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
+from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan
+from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.lease import name_holder
+from orchestrator.hosts.locks import Kind, LockFolder
 from orchestrator.places import ROOT
-from orchestrator.startups.claims import Ground
+from orchestrator.startups.claims import Claims, Ground
+from orchestrator.startups.cluster import Cluster
 from orchestrator.trees import CONTROL_PLANE, DATA_PLANE, tree_sha256
 
 ONE = Ground("one", ("GPU A", "GPU A"), "c0de" * 16, {"numpy": "2.0"}, {"server.file.serve.py": "ab" * 32})
@@ -33,3 +42,29 @@ def test_other_code_libraries_files_and_devices_are_refused_naming_both_hosts() 
         replace(ONE, host="two", versions={"numpy": "1.9"}).require_like(ONE)
     with pytest.raises(IdentityMismatch, match=r"^two has sha256 of serve\.py none and one has abab"):
         replace(ONE, host="two", files={}).require_like(ONE)
+
+
+def test_startups_that_began_to_wait_together_take_turns_on_the_one_place_that_comes_free(tmp_path: Path) -> None:
+    """Neither had another to wait for when it began; when one has a claim, the other waits for that."""
+    lease = LeasePlan(inventory="simulated:one", lock_dir=str(tmp_path), parallel=2, per_host=2)
+    cluster = Cluster(private=True, address="", environment={})
+    claims = Claims(cluster, replace(PLAN, lease=lease), "c0ffee")
+    uuid = open_inventory(lease.inventory).devices()[0].uuid
+    another = LockFolder(lease.lock_dir).try_lock(uuid, name_holder("another"), Kind.CLAIM)
+    assert another is not None
+    waits = threading.Semaphore(0)
+
+    def startup() -> None:
+        claims.give_back(claims.take(time.monotonic() + 3600, lambda why: waits.release()))
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(startup) for _ in range(2)]
+        for _ in both:
+            waits.acquire()
+        os.close(another)
+        try:
+            for one in both:
+                one.result(60)
+        finally:
+            cluster.halted.set()  # who waits for an hour ends
+    claims.release()
