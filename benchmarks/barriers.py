@@ -1,0 +1,109 @@
+"""Whether a named barrier stands between stores to shared memory and the loads behind it, in a kernel's machine code.
+
+    python benchmarks/barriers.py build/kernels/sm_90a/attention_grouped.so --barrier 3 --threads 256
+
+racecheck reports pairs that such a barrier separates (docs/examples/gate_h200.md). This walks the control flow that
+`cuobjdump -sass` prints: from every store between two of the barriers, over every branch, is there a way to a load
+between the second and the third, or from those loads back, that passes no such barrier? Ends with 1 where there is one.
+It says nothing of addresses, so a pair that never meets may be listed; what it calls separated is. `cuobjdump` and
+`nvdisasm` must be in the PATH (CUDA's toolkit and Triton's package have them).
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,5})\*/\s+(.*?) ;")
+BRANCH = re.compile(r"BRA\S*\s+.*?(0x[0-9a-f]+)$")
+Code = list[tuple[int, str]]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library", type=Path, help="a library or cubin of one kernel")
+    parser.add_argument("--barrier", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=256)
+    return parser.parse_args()
+
+
+def code_of(text: str) -> Code:
+    """(address, instruction) in order."""
+    found = (INSTRUCTION.match(line) for line in text.splitlines())
+    return [(int(match[1], 16), match[2]) for match in found if match]
+
+
+def barriers(code: Code, barrier: int, threads: int) -> tuple[list[int], set[int]]:
+    """Places of the barrier, and all with its form for warps that diverged, whose operands are in a register."""
+    direct = [i for i, (_, text) in enumerate(code) if re.search(rf"BAR\.SYNC\S*\s+{barrier:#x}, {threads:#x}$", text)]
+    every = set(direct)
+    for i, (_, text) in enumerate(code):
+        before = " ".join(near for _, near in code[max(0, i - 7) : i])
+        named = re.search(rf"MOV\S* R\d+, (RZ, RZ, )?{barrier:#x}\b", before) and f"{threads:#x}" in before
+        if re.search(r"BAR\.SYNC\S*\s+R", text) and named:
+            every.add(i)
+    return direct, every
+
+
+def followers(code: Code) -> Callable[[int], list[int]]:
+    places = {address: i for i, (address, _) in enumerate(code)}
+
+    def after(i: int) -> list[int]:
+        text = code[i][1]
+        perhaps, bare = text.startswith("@"), text.split(None, 1)[1] if text.startswith("@") else text
+        onward = [i + 1] if i + 1 < len(code) else []
+        if bare.startswith("EXIT"):
+            return onward if perhaps else []
+        if branch := BRANCH.match(bare):
+            stays = perhaps or bare.startswith(("BRA.DIV", "BRA.CONV"))
+            return [places[int(branch[1], 16)], *(onward if stays else [])]
+        if call := re.match(r"CALL\S*\s+(0x[0-9a-f]+)$", bare):  # its return is the instruction behind it
+            return [places[int(call[1], 16)], *onward]
+        assert not bare.startswith(("BRX", "JMX", "CALL")), f"{text}: control flow that is not followed here"
+        return [] if bare.startswith("RET") else onward
+
+    return after
+
+
+def reached(starts: Iterable[int], stops: set[int], after: Callable[[int], list[int]]) -> set[int]:
+    """What may run after `starts` before any of `stops`."""
+    seen: set[int] = set()
+    todo = [follower for start in starts for follower in after(start)]
+    while todo:
+        place = todo.pop()
+        if place not in seen and place not in stops:
+            seen.add(place)
+            todo += after(place)
+    return seen
+
+
+def main(options: argparse.Namespace) -> int:
+    if not (tool := shutil.which("cuobjdump")) or not options.library.is_file():
+        print(f"{options.library} is no file" if tool else "no cuobjdump in the PATH", file=sys.stderr)
+        return 2
+    printed = subprocess.run([tool, "-sass", str(options.library)], capture_output=True, text=True, check=True).stdout
+    return judge(code_of(printed), options.barrier, options.threads)
+
+
+def judge(code: Code, barrier: int, threads: int) -> int:
+    direct, every = barriers(code, barrier, threads)
+    if not direct:
+        print(f"no BAR.SYNC {barrier}, {threads} here")
+        return 1
+    after, wrong = followers(code), 0
+    print(f"{len(code)} instructions, {len(direct)} barriers and {len(every) - len(direct)} for warps that diverged")
+    for before, here, behind in zip([0, *direct], direct, [*direct[1:], len(code)], strict=False):
+        stores = {i for i in range(before, here) if "STS" in code[i][1]}
+        loads = {i for i in range(here, behind) if "LDS" in code[i][1]}
+        ways = len(reached(stores, every, after) & loads), len(reached(loads, every, after) & stores)
+        wrong += sum(ways)
+        counts = f"{len(stores)} stores before, {len(loads)} loads behind"
+        print(f"{code[here][0]:#x}: {counts}; past no barrier there {ways[0]}, back {ways[1]}")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(parse()))

@@ -1,0 +1,36 @@
+"""What `benchmarks/barriers.py` calls separated by a barrier, on machine code written down here."""
+
+from benchmarks.barriers import code_of, judge
+
+SEPARATED = """
+        /*0000*/                   STS [R2], R4 ;
+        /*0010*/              @!P0 BRA 0x0020 ;
+        /*0020*/                   BRA.DIV UR5, 0x60 ;
+        /*0030*/                   BAR.SYNC.DEFER_BLOCKING 0x3, 0x100 ;
+        /*0040*/                   LDS R4, [R4] ;
+        /*0050*/                   EXIT ;
+        /*0060*/                   MOV R17, 0x3 ;
+        /*0070*/                   IMAD.MOV.U32 R21, RZ, RZ, 0x100 ;
+        /*0080*/                   BAR.SYNC.DEFER_BLOCKING R21, R21 ;
+        /*0090*/                   BRA 0x40 ;
+"""
+
+
+def test_a_barrier_on_every_way_separates() -> None:
+    assert judge(code_of(SEPARATED), 3, 256) == 0
+
+
+def test_a_way_round_the_barrier_is_found() -> None:
+    assert judge(code_of(SEPARATED.replace("@!P0 BRA 0x0020", "@!P0 BRA 0x0040")), 3, 256) == 1
+
+
+def test_a_warp_that_diverged_needs_the_barrier_too() -> None:
+    assert judge(code_of(SEPARATED.replace("MOV R17, 0x3", "MOV R17, 0x4")), 3, 256) == 1
+
+
+def test_a_loop_back_to_the_stores_is_found() -> None:
+    assert judge(code_of(SEPARATED.replace("EXIT", "BRA 0x0000")), 3, 256) == 1
+
+
+def test_another_barrier_is_no_barrier() -> None:
+    assert judge(code_of(SEPARATED), 2, 256) == 1
