@@ -29,6 +29,7 @@ from runtime.training.tasks.catalogue import all_templates
 from runtime.training.tasks.code import code_of
 from runtime.training.tasks.corpus_prompts import DIGESTS, digest
 from runtime.training.tasks.exercise import Pool, split
+from runtime.training.tasks.routines import camel
 from runtime.training.text import IGNORED, Row, batches, collate, lanes, reply_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +54,7 @@ def test_a_second_edition_adds_wordings_where_the_first_is_weak() -> None:
     assert len(first) == 11_871 and sum(template.held_out for template in first.values()) == 1_236
     assert first.keys() == {name for name, template in second.items() if template.edition == 1}
     added = second.keys() - first.keys()
-    assert {kind for kind, _ in added} == {"math500", "structured"}
+    assert {kind for kind, _ in added} == set(KINDS)
     wordings = Counter(name.partition("/")[0] for kind, name in second if kind == "math500" and name.endswith("/0"))
     assert min(wordings.values()) >= 6
     questions = [t.pose(random.Random(5)).question for t in second.values() if t.kind == "math500"]
@@ -83,6 +84,21 @@ def test_code_is_judged_by_running_it(form: str) -> None:
         exercise.answer.replace("return ", "return not ").replace("print(", "print(0, "), exercise
     )
     assert not template.check("no code", exercise)
+
+
+@pytest.mark.parametrize("form", ["complete/lucas", "tests/count_smaller", "method/has_pair"])
+def test_a_known_routine_is_asked_for_under_another_name(form: str) -> None:
+    """Which only its prompt holds: code under the name that was learnt is wrong."""
+    templates = {t.name: t for t in all_templates(KINDS, edition=2)}
+    template, learnt = templates[f"{form}/1-renamed"], form.partition("/")[2]
+    assert template.held_out == templates[f"{form}/1"].held_out
+    exercise = template.pose(random.Random(1))
+    _, routine = exercise.expected
+    called = camel(routine.name) if form.startswith("method") else routine.name
+    assert f" {called}(" in exercise.question and f" {called}(" in exercise.answer
+    assert learnt not in exercise.question + exercise.answer
+    assert template.check(exercise.answer, exercise)
+    assert not template.check(exercise.answer.replace(called, learnt), exercise)
 
 
 def corpus_lines() -> set[str]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from runtime.training.tasks import words
 from runtime.training.tasks.exercise import Exercise, Template
+from runtime.training.tasks.further_stories import Story, stories
 from runtime.training.tasks.stories import Step, Told, plots, told
 
 KIND = "gsm8k"
@@ -28,16 +28,6 @@ SUFFIXES = (
     "\nThink step by step and put the final number in \\boxed{}.",
     "\n\nThink step by step. End with the number in \\boxed{}.",
 )
-
-
-@dataclass(frozen=True)
-class Story:
-    """`text` asks; `steps` are (sentence, expression) pairs over a, b, c and earlier results x, y."""
-
-    name: str
-    numbers: Callable[[random.Random], tuple[int, int, int]]
-    text: str
-    steps: tuple[tuple[str, str], ...]
 
 
 def _sum_minus(rng: random.Random) -> tuple[int, int, int]:
@@ -157,11 +147,12 @@ STORIES = (
 
 def templates() -> list[Template]:
     """A story written out weighs as much as eight that are put together: there are far fewer of them."""
-    written = [(story.name, partial(_drawn, story), 8.0) for story in STORIES]
-    together = [(plot.name, partial(told, plot), 1.0) for plot in plots()]
+    written = [(story.name, partial(_drawn, story), 8.0, 1) for story in STORIES]
+    together = [(plot.name, partial(told, plot), 1.0, 1) for plot in plots()]
+    further = [(story.name, partial(_drawn, story), 1.0, 2) for story in stories()]
     return [
-        Template(KIND, f"{name}/{index}", partial(_pose, tell, suffix), check_number, weight)
-        for name, tell, weight in (*written, *together)
+        Template(KIND, f"{name}/{index}", partial(_pose, tell, suffix), check_number, weight, edition)
+        for name, tell, weight, edition in (*written, *together, *further)
         for index, suffix in enumerate(SUFFIXES)
     ]
 

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from runtime.training.tasks.exercise import Exercise, Template
-from runtime.training.tasks.routines import CLASSICS, Routine, composed
+from runtime.training.tasks.further_routines import FURTHER, renamed
+from runtime.training.tasks.routines import CLASSICS, Routine, camel, composed
 from runtime.training.tasks.trial import agrees, typed_in
 
 _FENCE = re.compile(r"```(?:python)?\n(.*?)```", re.DOTALL)
@@ -51,21 +52,28 @@ _LINE = {
 
 
 def templates() -> list[Template]:
-    # A classic weighs as much as eight compositions: there are far fewer of them.
-    routines = [*((routine, 8.0) for routine in CLASSICS), *((routine, 1.0) for routine in composed())]
+    """A classic weighs as much as eight compositions: there are far fewer of them. The second edition adds classics, and
+    every routine under other names; those weigh half."""
+    routines = [*((routine, 8.0, 1) for routine in CLASSICS), *((routine, 1.0, 1) for routine in composed())]
+    routines += [(routine, 8.0, 2) for routine in FURTHER]
     forms: tuple[tuple[str, str, Callable[..., Exercise], Sequence[str]], ...] = (
         ("humaneval", "complete", _complete, COMPLETE),
         ("mbpp", "tests", _pass_tests, PASS_TESTS),
         ("livecodebench", "method", _method, METHOD),
         ("livecodebench", "program", _program, PROGRAM),
     )
-    return [
-        Template(kind, f"{form}/{routine.name}/{index}", _poser(pose, routine, wording), check_code, weight)
-        for kind, form, pose, wordings in forms
-        for routine, weight in routines
-        if form != "program" or _printable(routine)
-        for index, wording in enumerate(wordings)
-    ]
+    found = []
+    for kind, form, pose, wordings in forms:
+        for routine, weight, edition in routines:
+            if form == "program" and not _printable(routine):
+                continue
+            for index, wording in enumerate(wordings):
+                name = f"{form}/{routine.name}/{index}"
+                found.append(Template(kind, name, _poser(pose, routine, wording), check_code, weight, edition))
+                if form != "program":  # a program has no name
+                    poser = _renaming(pose, routine, wording)
+                    found.append(Template(kind, f"{name}-renamed", poser, check_code, weight / 2, 2))
+    return found
 
 
 def _printable(routine: Routine) -> bool:
@@ -74,6 +82,10 @@ def _printable(routine: Routine) -> bool:
 
 def _poser(pose: Callable[..., Exercise], routine: Routine, wording: str) -> Callable[[random.Random], Exercise]:
     return lambda rng: pose(rng, routine, wording)
+
+
+def _renaming(pose: Callable[..., Exercise], routine: Routine, wording: str) -> Callable[[random.Random], Exercise]:
+    return lambda rng: pose(rng, renamed(routine, rng), wording)
 
 
 def _complete(rng: random.Random, routine: Routine, wording: str) -> Exercise:
@@ -95,7 +107,7 @@ def _pass_tests(rng: random.Random, routine: Routine, wording: str) -> Exercise:
 
 def _method(rng: random.Random, routine: Routine, wording: str) -> Exercise:
     _, body = routine.code(typed=True).split("\n", 1)
-    name, returns = _camel(routine.name), _TYPES.get(routine.returns, routine.returns)
+    name, returns = camel(routine.name), _TYPES.get(routine.returns, routine.returns)
     types = ", ".join(f"{parameter}: {_TYPES.get(kind, kind)}" for parameter, kind in routine.parameters)
     starter = f"class Solution:\n    def {name}(self, {types}) -> {returns}:"
     drawn = [routine.arguments(rng) for _ in range(2)]
@@ -150,11 +162,6 @@ def _spelled(arguments: Sequence[object]) -> str:
     return ", ".join(map(repr, arguments))
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
-
-
 def code_of(answer: str) -> str:
     """The last fenced block, or nothing."""
     blocks = _FENCE.findall(answer)
@@ -165,4 +172,4 @@ def check_code(answer: str, exercise: Exercise) -> bool:
     """The answer's code does what the routine does on eight drawn arguments. Runs it: evaluation only."""
     form, routine = exercise.expected
     code = code_of(answer)
-    return bool(code) and agrees(code, form, routine, _camel(routine.name))
+    return bool(code) and agrees(code, form, routine, camel(routine.name))

@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 from runtime.training.tasks import words
 from runtime.training.tasks.exercise import Exercise, Template
+from runtime.training.tasks.further_routines import name_of_pieces
+from runtime.training.tasks.routines import camel
 
 COPYING, SUMS = "copying", "sums"
 _AGAIN = (
@@ -28,13 +30,16 @@ _WORK = ("Work out: {sums}", "Compute {sums}.", "Find each result: {sums}", "Giv
 def templates() -> list[Template]:
     copying = [("again", _again, _AGAIN), ("lookup", _lookup, _ASK), ("object", _object, _AGAIN)]
     return [
+        *(_template(COPYING, f"names-{i}/0", _names, w, 2) for i, w in enumerate(_AGAIN)),
         *(_template(COPYING, f"{name}-{i}/0", pose, w) for name, pose, ws in copying for i, w in enumerate(ws)),
         *(_template(SUMS, f"{sign}-{i}/0", _sums(signs), w) for sign, signs in _SIGNS.items() for i, w in enumerate(_WORK)),
     ]  # fmt: skip
 
 
-def _template(kind: str, name: str, pose: Callable[[random.Random, str], Exercise], wording: str) -> Template:
-    return Template(kind, name, lambda rng: pose(rng, wording), _same)
+def _template(
+    kind: str, name: str, pose: Callable[[random.Random, str], Exercise], wording: str, edition: int = 1
+) -> Template:
+    return Template(kind, name, lambda rng: pose(rng, wording), _same, edition=edition)
 
 
 def _same(answer: str, exercise: Exercise) -> bool:
@@ -53,6 +58,13 @@ def _item(rng: random.Random) -> str:
 
 def _again(rng: random.Random, wording: str) -> Exercise:
     items = ", ".join(_item(rng) for _ in range(rng.randint(2, 9)))
+    return Exercise(wording.format(items=items), f"I copy: {items}", items, items)
+
+
+def _names(rng: random.Random, wording: str) -> Exercise:
+    """Of functions, as Python and as methods spell them."""
+    names = [name_of_pieces(rng) for _ in range(rng.randint(2, 5))]
+    items = ", ".join(camel(name) if rng.random() < 0.5 else name for name in names)
     return Exercise(wording.format(items=items), f"I copy: {items}", items, items)
 
 
