@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.native.library import prepare
-from kernels.operators import operator
+from kernels.operators import OPERATORS, operator
 from kernels.registry import Op, Selection, select
 
 # A guard names the value that it refuses, and every length of a prompt is another value: a schedule's first reasons are
@@ -28,6 +28,14 @@ class Routes:
     _hits: dict[tuple[str, str], int] = field(default_factory=dict)
     _refused: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
     _selections: dict[tuple[str, Hashable], Selection] = field(default_factory=dict)
+
+    @classmethod
+    def differentiable(cls) -> Routes:
+        """Routes on which every operator takes its default: torch's own operations, which alone have a derivative.
+
+        Unasked, a machine may prefer a library's kernel, through which no gradient comes.
+        """
+        return cls(_enabled={op.name: op.default for op in OPERATORS})
 
     @property
     def enabled(self) -> Mapping[str, str]:

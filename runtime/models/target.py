@@ -4,8 +4,9 @@ The decoder is written once. How a token reaches the tokens before it (a whole s
 verification rows) is a *step* from `runtime.models.steps`. Knows no sampling and no drafter, except that it hands out
 the hidden states behind `aux_layers` on request.
 
-Training: build `Target(config, tensors, operators)` from leaf tensors that require gradients (assembly only
-concatenates, so gradients reach the leaves; rebuild it after every optimiser step) and call `sequence(ids)`.
+Training: build `Target(config, tensors, operators)` on `Routes.differentiable()` from leaf tensors that require
+gradients (assembly only concatenates, so gradients reach the leaves; rebuild it after every optimiser step) and call
+`sequence(ids)`.
 """
 
 from collections.abc import Hashable, Mapping, Sequence

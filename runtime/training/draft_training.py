@@ -60,7 +60,7 @@ def choose_blocks(batch: Batch, count: int, block_size: int, generator: torch.Ge
 
 def assemble_drafter(config: DraftConfig, leaves: Leaves, target: Target, dtype: torch.dtype) -> Drafter:
     cast = {name: leaf.to(dtype) for name, leaf in leaves.items()}
-    return Drafter(config, cast, target.embedding, target.head, Operators(Routes()))
+    return Drafter(config, cast, target.embedding, target.head, Operators(Routes.differentiable()))
 
 
 def block_hidden(drafter: Drafter, aux: Tensor, blocks: Blocks, lane_rows: Tensor) -> Tensor:

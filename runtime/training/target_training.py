@@ -76,7 +76,7 @@ def assemble(
     config: TargetConfig, leaves: Mapping[str, Tensor], dtype: torch.dtype, aux: tuple[int, ...] = ()
 ) -> Target:
     cast = {name: leaf if name.endswith(("A_log", "dt_bias")) else leaf.to(dtype) for name, leaf in leaves.items()}
-    return Target(config, cast, Operators(Routes()), aux)
+    return Target(config, cast, Operators(Routes.differentiable()), aux)
 
 
 def target_loss(model: Target, batch: Batch) -> Tensor:

@@ -216,7 +216,7 @@ def test_gradients_reach_every_leaf(make: Any) -> None:
 
     config = TargetConfig.from_hf(make.target_json())
     leaves = {name: value.requires_grad_() for name, value in make.weights(target_shapes(config), 3).items()}
-    target = Target(config, leaves, Operators(Routes()), (1,))
+    target = Target(config, leaves, Operators(Routes.differentiable()), (1,))
     output = target.sequence(torch.tensor([make.prompt_of(70), make.prompt_of(70, seed=9)], device=make.device))
     (target.head(output.hidden).square().mean() + output.aux.square().mean()).backward()
     dead = [name for name, leaf in leaves.items() if leaf.grad is None or not leaf.grad.abs().sum() > 0]

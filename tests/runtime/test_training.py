@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from kernels.registry import Op
 from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig
 from runtime.engine.engine import Engine
@@ -217,7 +218,10 @@ def test_a_run_resumes_and_its_checkpoint_is_served(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("runtime.training.run._VOCABULARY_TEXTS", 400)
     monkeypatch.setattr("runtime.training.run._SAVE_EVERY", 1)
     job = Job(small(), tmp_path / "made", tmp_path / "work", "cpu", 1, 0, seed=0, steps_scale=1.0)
-    train_checkpoint(job)
+    with monkeypatch.context() as patched:
+        # What a machine prefers unasked may be a library's kernel, through which no gradient comes.
+        patched.setattr(Op, "unasked", lambda op, problem: pytest.fail(f"{op.name} leaves its schedule to the machine"))
+        train_checkpoint(job)
     first = load_file(job.output / "model.safetensors")
     state = torch.load(job.work / "target.pt", weights_only=True)
     assert state["step"] == state["steps"] == 3
