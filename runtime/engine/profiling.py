@@ -63,9 +63,9 @@ class RoundProfiler:
 
     def begin(self) -> None:
         assert self._operators.observer is None, "another observer is at work"
-        self._operators.observer = Ranges()
-        self._running = profile(activities=self._activities)
-        self._running.start()
+        running = profile(activities=self._activities, acc_events=True)  # there is one cycle; torch 2.11 warns without
+        running.start()
+        self._running, self._operators.observer = running, Ranges()
 
     def round_ended(self) -> None:
         self._rounds_left -= 1

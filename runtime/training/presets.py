@@ -45,7 +45,7 @@ class Schedule:
 class Preset:
     """`kinds` are taught and measured, `drills` only taught; `anchors` are drafted blocks a lane.
 
-    `edition` is the text's: the shipped checkpoint was made from the first.
+    `edition` is the text's: the shipped checkpoint was made from the second.
     """
 
     shape: Shape

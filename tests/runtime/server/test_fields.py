@@ -155,7 +155,7 @@ def test_white_space_is_compact_or_free_on_request(server: Any) -> None:
     compact = said(server, structured_outputs={"json": schema, "disable_any_whitespace": True})["text"]
     assert re.fullmatch(r"\[(true|false),(true|false)\]", compact)
     free = said(server, prompt="[\n\n\n", guided_json=schema, guided_whitespace_pattern="[ \n]*")["text"]
-    assert re.match(r"\[\s{5}", free) and "\n " not in free
+    assert re.match(r"\[[ \n]{5}", free), free
 
 
 def test_a_bad_word_never_comes_whatever_tokens_spell_it(server: Any) -> None:
@@ -170,7 +170,7 @@ def test_a_bad_word_never_comes_whatever_tokens_spell_it(server: Any) -> None:
 
 def test_only_allowed_tokens_come(server: Any) -> None:
     allowed = list(range(20, 60))
-    ids = said(server, temperature=1, seed=1, allowed_token_ids=allowed, return_token_ids=True)["token_ids"]
+    ids = said(server, temperature=2, seed=1, allowed_token_ids=allowed, return_token_ids=True)["token_ids"]
     assert len(ids) == 40 and set(ids) <= set(allowed) and len(set(ids)) > 1
 
 
