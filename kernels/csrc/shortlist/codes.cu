@@ -6,7 +6,7 @@
 //   settle: of those sure logits the `wanted`-th largest (its upper 18 bits) is what a logit must reach. Where `sum + bound |x|` does
 //     not, the logit is smaller than `wanted` others and becomes -inf; else its row of the weight is read: FP32 fma over ascending
 //     k of a lane (k = 256 i + 8 lane + e), lanes by a butterfly. NaN reaches everything, so what has no bound is always read.
-// Nothing can overflow: at worst all rows are read, which is the exact head, some ten times as slow.
+// Nothing can overflow: at worst all rows are read, which is the exact head and takes five times as long.
 // Codes, bounds and the weight must not be written by a kernel still in flight on the stream.
 #include <cuda_fp16.h>
 #include <stdint.h>
