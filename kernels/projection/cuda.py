@@ -125,7 +125,6 @@ ROWS_BUILD = BuildSpec(
 )
 STREAM_BUILD = stream_spec("nvfp4-stream", 5)
 PAIRED_BUILD = stream_spec("nvfp4-stream-paired", 4)
-CAPPED_BUILD = stream_spec("nvfp4-stream-cap40", 5, "-maxrregcount=40")
 EXCHANGE_BUILD = stream_spec("nvfp4-stream-exchange", 5, "-DSTREAM_EXCHANGE=1")
 ALONE_BUILD = stream_spec("nvfp4-stream-alone", 5, "-DSTREAM_EXCHANGE=1", "-DSTREAM_ALONE=3")
 
@@ -158,7 +157,6 @@ SCHEDULES = (
     streamed(STREAM_BUILD, 1, stream_bound("splits of K in ascending order"),
              "Hopper, one block per multiprocessor, split K, in-kernel reduction"),
     streamed(PAIRED_BUILD, 2, stream_bound("twice as many splits of K"), "Hopper, two blocks per multiprocessor"),
-    streamed(CAPPED_BUILD, 1, Bitwise("nvfp4-stream"), "Hopper, nvfp4-stream compiled with at most 40 registers"),
     streamed(EXCHANGE_BUILD, 1, Bitwise("nvfp4-stream"),
              "Hopper, nvfp4-stream without counters: shares travel through the second-level cache"),
     streamed(ALONE_BUILD, 1, Bitwise("nvfp4-stream"),

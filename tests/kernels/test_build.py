@@ -352,3 +352,10 @@ def test_other_architectures_are_built_on_request_alone(monkeypatch):
     assert portable.arch_for("sm_80") is None, "what was never run is never loaded"
     with pytest.raises(BuildError, match="no schedule named here is built for sm_61"):
         build.work_list([], "sm_61")
+
+
+def test_no_schedule_limits_registers_by_a_flag_that_launch_bounds_overrule():
+    """`-maxrregcount` did nothing beside `__launch_bounds__`: a schedule with it was its parent under another name."""
+    for each in build.specs():
+        sources = "".join((specification.CSRC / name).read_text() for name in each.sources)
+        assert "__launch_bounds__" not in sources or not any("maxrregcount" in flag for flag in each.flags), each.name

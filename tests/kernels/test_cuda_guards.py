@@ -107,7 +107,7 @@ REFUSALS = [
     ("projection", "nvfp4-stream", {"row_stride": 5124}, "5124 elements apart"),
     ("projection", "nvfp4-stream", {"physical_n": 4120}, "4120 physical columns; pad the weight"),
     ("projection", "nvfp4-stream-paired", {"physical_n": None}, "4120 physical columns; pad the weight"),
-    ("projection", "nvfp4-stream-cap40", {"n": 8240, "physical_n": 8248}, "8248 physical columns; pad the weight"),
+    ("projection", "nvfp4-stream-exchange", {"n": 8240, "physical_n": 8248}, "8248 physical columns; pad the weight"),
     ("projection", "nvfp4-rows", {"wide": True}, "FP32 outputs"),
     ("projection", "fp8-stream", {"weight_format": "nvfp4"}, "weight format 'nvfp4'; only 'fp8'"),
     ("projection", "fp8-stream", {"dtype": "bfloat16"}, "x is bfloat16"),
