@@ -95,7 +95,7 @@ def requests(reader: Reader, campaign_id: str) -> pd.DataFrame:
         frame[f"decode_tokens_per_s_{source}"] = frame[f"decoded_{source}"] / (frame[f"decode_ns_{source}"] * 1e-9)
     frame["tpot_ms"] = frame.decode_ns_client * _NS_MS / frame.decoded_engine.where(frame.decoded_engine > 0)
     frame["residual"] = frame.decoded_client - frame.sum_accepted - frame.n_rounds
-    return frame
+    return frame.copy()  # columns of one type in one block: rows are taken out of it again and again
 
 
 def measured(frame: pd.DataFrame) -> pd.DataFrame:
@@ -115,7 +115,7 @@ def pairs(reader: Reader, campaign_id: str, all_requests: pd.DataFrame | None = 
     methodology = reader.campaign(campaign_id).methodology_version
     for source in ("engine", "client"):
         frame[f"effect_{source}"] = _effects(frame, source, methodology)
-    return frame
+    return frame.copy()
 
 
 def _effects(pairs: pd.DataFrame, source: str, methodology: int) -> pd.Series:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,21 @@ from campaigns.records import Request
 from orchestrator.measuring.client import Call, Client, Exchange
 from orchestrator.measuring.observe import Context, observe
 from orchestrator.measuring.stream import Reply, read
+from orchestrator.preparation import schedules
 from orchestrator.scoring.sandbox import Sandbox
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels_listed_once() -> Iterator[None]:
+    """Every campaign that is composed asks another process for the same list: here the first of them does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedules, "listing", cache(schedules.listing))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fresh_stores(fresh_stores_remembered: None) -> None:
+    pass
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,11 @@ import pytest
 MEMORY = Path("/dev/shm")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def fresh_stores(fresh_stores_remembered):
+    pass
+
+
 @pytest.fixture
 def ram():
     folder = tempfile.mkdtemp(prefix="campaign-test-", dir=MEMORY if MEMORY.is_dir() else None)

@@ -82,8 +82,9 @@ def test_history_says_what_the_reports_say(made):
     path, _ = made
     with Reader.open(path) as reader:
         found = history(reader)
+        said = {campaign: summarise(reader, campaign) for campaign in found.campaign_id.unique()}
         for row in found.itertuples():
-            group = next(g for g in summarise(reader, row.campaign_id).groups if g.id == row.fixture)
+            group = next(g for g in said[row.campaign_id].groups if g.id == row.fixture)
             judgement = group.judgement
             assert (row.verdict, row.evidence) == (judgement.verdict.value, judgement.evidence.value)
             assert row.effect_pct == pytest.approx(100 * (2.718281828459045**judgement.effect - 1), abs=1e-6)
