@@ -37,6 +37,7 @@ EQUIVALENT: dict[str, str] = {
     "6796befa": _CODE,
     "79903647": _CODE,
     "c5921856": _CODE,
+    "212a0ba3": "a weight with a scale a row is finished by that scale: the divisor beside it is not read",
     # gdn/recurrence.cpp
     "034f79ca": _ROOM,
     "1820ed14": _ROOM,
