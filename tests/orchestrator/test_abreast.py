@@ -56,7 +56,9 @@ def test_they_are_begun_in_order_at_most_so_many_at_once_and_told_in_order(world
     chance = random.Random(1)
     world.pause = lambda _: chance.random() / 500
     assert list(abreast(range(12), 3, world.run, world.stopping)) == list(range(12))
-    assert world.begun == sorted(world.begun) and world.most == 3 and not world.running
+    # A thread may be slow to say what it has begun: nobody is more than the two others ahead.
+    assert sorted(world.begun) == list(range(12)) and world.most == 3 and not world.running
+    assert all(startup - place <= 2 for place, startup in enumerate(world.begun))
     assert world.done == dict.fromkeys(range(12), 4)
 
 
