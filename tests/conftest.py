@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-SLOW_S, SHARED_SLOW_S = 0.25, 1.0
+SLOW_S, SHARED_SLOW_S = 0.2, 1.0
 WORTH_KEEPING_S = 0.02
 KEY = "campaigns/seconds"
 MADE = "seconds to make "
