@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,11 @@ def _travelling(lease: Callable[..., Any]) -> Callable[..., Any]:
     return asked
 
 
+def _sleeper(made: World, cluster: Any, plan: Any, campaign: Any, startup: int, attempt: int, *_: Any) -> Any:
+    """A lease without a node."""
+    return made.sleeper(startup, attempt)
+
+
 def drive(store: Store, made: World, folder: Path) -> None:
     lease: Callable[..., Any] = StartupHandle.lease
     if made.plan.lease.ray_address:
@@ -140,7 +146,7 @@ def drive(store: Store, made: World, folder: Path) -> None:
         (folder / ANSWERS).write_bytes(pickle.dumps((made.request_s, made.answers)))
     else:
         vars(orchestrator.loop)["connect"] = lambda lease, halted: nullcontext()
-        lease = lambda cluster, plan, campaign, startup, attempt, *_: made.sleeper(startup, attempt)  # noqa: E731
+        lease = partial(_sleeper, made)
     orchestrator.attempt.StartupHandle.lease = lambda *words: made.counted(lease(*words))
     campaign = Driver(store, made.plan, lambda step, attempt: Script(Trajectory(8, 2, 5), 5.0)).campaign()
     budgets = {fixture.id: 16384 for fixture in made.plan.fixtures}

@@ -66,7 +66,7 @@ class Sleeper:
     def _answer(self, step: Step, number: int, phase: Phase) -> Request:
         time.sleep(self.waits_s[self.position % REQUESTS])
         self.position += 1
-        request: Request = pickle.loads(self.answers[step.role])  # noqa: S301  # our own
+        request: Request = pickle.loads(self.answers[step.role])  # noqa: S301  # this run's driver made it
         return replace(
             request,
             startup=self.startup,
@@ -87,7 +87,7 @@ class SleepingActor(StandActor):
 
     def __init__(self, assignment: Assignment, node_id: str) -> None:
         super().__init__(assignment, node_id)
-        mean_s, answers = pickle.loads((assignment.workdir.parent / ANSWERS).read_bytes())  # noqa: S301  # our own
+        mean_s, answers = pickle.loads((assignment.workdir.parent / ANSWERS).read_bytes())  # noqa: S301  # this run's driver made it
         self._sleeper = Sleeper(assignment.campaign_id, assignment.startup, assignment.attempt, answers, mean_s)
 
     def start(self) -> Startup:
