@@ -38,6 +38,7 @@ class Reason(StrEnum):
     MALFORMED_STREAM = "malformed-stream"
     NO_CONTENT = "no-content"
     REDIRECT = "redirect"
+    EMPTY_ANSWER = "empty-answer"  # one that ended without a word: an answer like any other, without a time
     USAGE_MISSING = "usage-missing"
     TOKEN_COUNT_MISMATCH = "token-count-mismatch"
     EMITTED_MISMATCH = "emitted-mismatch"

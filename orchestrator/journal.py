@@ -55,7 +55,7 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "campaign.jsonl"
-        self._file = self.path.open("a", encoding="utf-8")
+        self._file = self.path.open("a", encoding="utf-8", errors="backslashreplace")
         self._lock = threading.Lock()  # startups side by side write from threads of their own
 
     def write(self, event: str, **facts: Any) -> None:

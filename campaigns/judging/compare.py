@@ -53,7 +53,7 @@ def exactness(control: Request, candidate: Request) -> Exactness:
 
 def required_level(required: int, *requests: Request) -> Exactness:
     """E3 stands in for more where no server reports accepted counts, or the one that reports none drafts nothing."""
-    silent = [request for request in requests if request.accepted_sha256 is None and (request.n_rounds or 0) > 0]
+    silent = [r for r in requests if r.accepted_sha256 is None and ((r.n_rounds or 0) > 0 or _is_empty(r))]
     excused = len(silent) == len(requests) or (silent and all(map(_one_token_a_step, silent)))
     return Exactness(min(required, Exactness.STRUCTURE) if excused else required)
 
@@ -126,13 +126,22 @@ def ids_complete(request: Request) -> bool:
 
 
 def _same_text(one: Request, other: Request) -> bool:
-    answered = all(r.first_content_ns is not None and not set(r.reasons) & FAILED for r in (one, other))
+    answered = all(
+        (r.first_content_ns is not None or _is_empty(r)) and not set(r.reasons) & FAILED for r in (one, other)
+    )
     prompts = {r.prompt_sha256 for r in (one, other) if r.prompt_sha256}
     same = (one.text, one.reasoning_text) == (other.text, other.reasoning_text)
     return answered and len(prompts) < 2 and same
 
 
+def _is_empty(request: Request) -> bool:
+    return Reason.EMPTY_ANSWER in request.reasons
+
+
 def _same_ids(one: Request, other: Request) -> bool:
+    """Of two answers without content there are none: as many tokens, at most the one that ends a sequence."""
+    if _is_empty(one) and _is_empty(other):
+        return one.completion_tokens == other.completion_tokens in (0, 1)
     return ids_complete(one) and ids_complete(other) and _equal_hash(one.token_sha256, other.token_sha256)
 
 

@@ -48,7 +48,7 @@ def joined(deltas: Iterable[CallDelta]) -> str:
         if delta.name and delta.name != function.get("name"):
             function["name"] = function.get("name", "") + delta.name
         function["arguments"] = function.get("arguments", "") + delta.arguments
-    return json.dumps(calls, ensure_ascii=False, separators=(",", ":")) if calls else ""
+    return fields.whole_text(json.dumps(calls, ensure_ascii=False, separators=(",", ":"))) if calls else ""
 
 
 def _is_another(delta: CallDelta, known: str, function: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ import h11
 
 from campaigns.records import Reason, Stamp
 from orchestrator.measuring.arrivals import Arrivals, arrivals
+from orchestrator.servers.fields import whole_text
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _QUOTED_CHARS = 300
@@ -75,7 +76,7 @@ class EventDecoder:
     def feed(self, data: bytes) -> Iterator[tuple[str, str]]:
         """(kind, data) of each event that these bytes complete. UnicodeDecodeError on bytes that are not UTF-8."""
         if self._after_cr and data.startswith(b"\n"):
-            data = data[1:]
+            data, self._after_cr = data[1:], False
         if not data:
             return
         self._after_cr = data.endswith(b"\r")
@@ -113,6 +114,7 @@ class _Answer:
     def __init__(self) -> None:
         self.status: int | None = None
         self.is_stream = False
+        self.kind = self.encoding = ""
         self.location = ""
         self.body = bytearray()  # kept when the answer is not a stream
         self.events: list[Event] = []
@@ -123,7 +125,9 @@ class _Answer:
         if isinstance(event, h11.Response):
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
             self.status = event.status_code
-            self.is_stream = headers.get("content-type", "").lower().startswith("text/event-stream")
+            self.kind = headers.get("content-type", "none")
+            self.encoding = headers.get("content-encoding", "identity").lower()
+            self.is_stream = self.kind.lower().startswith("text/event-stream")
             self.location = headers.get("location", "")
         elif isinstance(event, h11.Data) and self.is_stream:
             self._append(self.decoder.feed(bytes(event.data)), at_ns, wake_ns)
@@ -195,10 +199,12 @@ def _failure(recording: Recording, answer: _Answer, broken: str) -> tuple[Reason
     lost = None if answer.complete else _transport_failure(recording, answer)
     if lost is not None:
         return lost
+    if answer.encoding != "identity":
+        return Reason.MALFORMED_STREAM, f"the answer is encoded as {answer.encoding}, though identity was asked for"
     if broken:
         return Reason.MALFORMED_STREAM, broken
     if not answer.is_stream:
-        return _not_a_stream(bytes(answer.body))
+        return _not_a_stream(answer.kind, bytes(answer.body))
     return None, ""
 
 
@@ -217,11 +223,14 @@ def _transport_failure(recording: Recording, answer: _Answer) -> tuple[Reason, s
     return Reason.SERVER_DIED, f"the server closed the connection {seen} and accepts no other"
 
 
-def _not_a_stream(body: bytes) -> tuple[Reason, str]:
+def _not_a_stream(kind: str, body: bytes) -> tuple[Reason, str]:
     text = _error_text(body)
     if b'"error"' in body:
         return Reason.ERROR_EVENT, text
-    return Reason.MALFORMED_STREAM, f"the server did not stream its answer: {text}"
+    return (
+        Reason.MALFORMED_STREAM,
+        f"the server did not stream its answer: content type {kind}, text/event-stream was asked for: {text}",
+    )
 
 
 def _error_text(body: bytes) -> str:
@@ -232,5 +241,5 @@ def _error_text(body: bytes) -> str:
     except (ValueError, RecursionError):
         return text[:_QUOTED_CHARS]
     error = value.get("error", value) if isinstance(value, dict) else value
-    message = error.get("message", error) if isinstance(error, dict) else error
-    return str(message)[:_QUOTED_CHARS]
+    message = (error.get("message") or error) if isinstance(error, dict) else error
+    return whole_text(str(message))[:_QUOTED_CHARS]

@@ -130,7 +130,10 @@ def _findings(exchange: Exchange, reply: Reply, steps: int | None, may_restore: 
 def _timing(exchange: Exchange, reply: Reply) -> list[_Finding]:
     """Whether the client's clock says anything of this request; an engine's own needs none."""
     found = []
-    if reply.chunks[0].coalesced:
+    if not reply.chunks:
+        told = f"the answer ended ({reply.finish_reason}) without content: nothing of it can be timed"
+        found.append(_Finding(Reason.EMPTY_ANSWER, told))
+    elif reply.chunks[0].coalesced:
         sharing = sum(chunk.at_ns == reply.chunks[0].at_ns for chunk in reply.chunks)
         found.append(
             _Finding(

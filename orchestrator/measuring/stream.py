@@ -7,6 +7,7 @@ from text.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from orchestrator.measuring.calls import CallDelta, call_delta, joined
 from orchestrator.measuring.exchange import DONE, Event
 from orchestrator.measuring.speculation import Speculation, speculation
 from orchestrator.servers import fields
-from orchestrator.servers.fields import MOST_NS, MOST_PER_ROUND, MOST_TOKENS, Malformed, Object
+from orchestrator.servers.fields import MOST_NS, MOST_PER_ROUND, MOST_TOKENS, Malformed, Object, whole_text
 
 _REASONING_FIELDS = ("reasoning", "reasoning_content")  # vLLM's name; the older one, SGLang's and llama.cpp's
 _KINDS = ("spec", "q1")
@@ -116,7 +117,7 @@ class _Reader:
 
     def _take(self, event: Event) -> None:
         value = fields.parse_object(event.data, "an event")
-        if event.kind == "error" or value.get("error") or value.get("object") == "error":
+        if event.kind == "error" or value.get("object") == "error" or _tells_error(value):
             self.error = _error_text(value)
             return
         self.usage = _usage(value) or self.usage
@@ -137,7 +138,7 @@ class _Reader:
 
     def _choice(self, choice: Object, event: Event) -> None:
         self.prompt_token_ids = fields.ids(choice, "prompt_token_ids") or self.prompt_token_ids
-        self.finish_reason = fields.text(choice, "finish_reason") or self.finish_reason
+        self.finish_reason = whole_text(fields.text(choice, "finish_reason") or "") or self.finish_reason
         chunk = _chunk(choice, event)
         if chunk is None:
             return
@@ -170,8 +171,8 @@ def read(events: tuple[Event, ...]) -> Reply:
     return Reply(
         first_event_ns=reader.first_event_ns,
         chunks=tuple(reader.chunks),
-        text=_join(chunk.text for chunk in reader.chunks),
-        reasoning=_join(chunk.reasoning for chunk in reader.chunks),
+        text=whole_text("".join(chunk.text for chunk in reader.chunks)),
+        reasoning=whole_text("".join(chunk.reasoning for chunk in reader.chunks)),
         tool_calls_json=joined(delta for chunk in reader.chunks for delta in chunk.tool_calls),
         prompt_token_ids=reader.prompt_token_ids,
         token_ids=_all_ids(reader.chunks) or reader.whole_ids,
@@ -189,8 +190,8 @@ def _ending(reader: _Reader) -> tuple[Reason | None, str]:
         return Reason.ERROR_EVENT, f"the server ended the answer with finish_reason {reader.finish_reason!r}"
     if reader.finish_reason is None and not reader.done:
         return Reason.MALFORMED_STREAM, "the stream ended with neither a finish_reason nor [DONE]"
-    if not reader.chunks:
-        return Reason.NO_CONTENT, "the stream held no content in any channel"
+    if not reader.chunks and reader.finish_reason is None:
+        return Reason.NO_CONTENT, "the stream held neither content in any channel nor a finish_reason"
     return None, ""
 
 
@@ -219,11 +220,6 @@ def _all_ids(chunks: Iterable[Chunk]) -> tuple[int, ...] | None:
     ids = [chunk.token_ids for chunk in chunks]
     known = [sequence for sequence in ids if sequence is not None]
     return tuple(i for sequence in known for i in sequence) if known else None
-
-
-def _join(parts: Iterable[str]) -> str:
-    """Text of all chunks; a character whose UTF-16 halves came in two chunks is put together again."""
-    return "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _usage(value: Object) -> Usage | None:
@@ -278,6 +274,12 @@ def _engine_round(entry: Object) -> EngineRound:
     return EngineRound(kind=fields.word(entry, "kind", _KINDS), **numbers)
 
 
+def _tells_error(value: Object) -> bool:
+    """Null is none, beside choices also an empty one."""
+    return bool(value.get("error")) or (value.get("error") is not None and not value.get("choices"))
+
+
 def _error_text(value: Object) -> str:
+    """Never empty: an error that has no words is one all the same."""
     error = value.get("error") or value
-    return str(error.get("message", error) if isinstance(error, dict) else error)
+    return whole_text(str((error.get("message") if isinstance(error, dict) else error) or json.dumps(error)))

@@ -41,6 +41,14 @@ def text(owner: Object, name: str) -> str | None:
     return value
 
 
+def whole_text(value: str) -> str:
+    """With the UTF-16 halves of a character that came apart put together again, and `\ufffd` for a half alone.
+
+    JSON can escape half a character, which no file and no database can hold.
+    """
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def whole(owner: Object, name: str, most: int) -> int | None:
     """From 0 to `most`."""
     value = owner.get(name)

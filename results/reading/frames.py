@@ -57,6 +57,12 @@ JOIN (
 WHERE p.campaign_id = :campaign
 ORDER BY p.id
 """)
+_EXACTNESS_BEFORE = text("""
+SELECT p.exactness, p.reasons FROM pair p
+WHERE p.campaign_id = :campaign AND p.block_attempt < (
+    SELECT max(b.attempt) FROM block b WHERE b.campaign_id = p.campaign_id AND b.startup = p.startup
+        AND b.fixture = p.fixture AND b.seed = p.seed)
+""")
 _ROUNDS = text("""
 SELECT request_id, round_index, kind, client_ns, client_tokens, coalesced, engine_ns, rows, drafted, accepted, emitted
 FROM round WHERE request_id IN :requests ORDER BY request_id, round_index
@@ -116,6 +122,11 @@ def pairs(reader: Reader, campaign_id: str, all_requests: pd.DataFrame | None = 
     for source in ("engine", "client"):
         frame[f"effect_{source}"] = _effects(frame, source, methodology)
     return frame.copy()
+
+
+def pairs_before(reader: Reader, campaign_id: str) -> pd.DataFrame:
+    """`exactness` and `reasons` of the pairs of older block attempts."""
+    return pd.read_sql(_EXACTNESS_BEFORE, reader.connection, params={"campaign": campaign_id})
 
 
 def _effects(pairs: pd.DataFrame, source: str, methodology: int) -> pd.Series:

@@ -79,6 +79,7 @@ class Summary:
     schedules: tuple[ArmRoute, ...]
     n_superseded: int
     superseded: tuple[str, ...]
+    n_inexact_before: int  # pairs of superseded attempts that both arms answered, and otherwise than required
     required_exactness: Exactness
     resolution_ms: float | None
     determinism: tuple[Determinism, ...]
@@ -182,6 +183,7 @@ def summarise(reader: Reader, campaign_id: str, memory: Memory | None = None) ->
         schedules=arm_routes(reader, campaign_id, plan),
         n_superseded=int(requests.superseded.sum()),
         superseded=_superseded(requests),
+        n_inexact_before=_n_inexact(frames.pairs_before(reader, campaign_id), required),
         required_exactness=required,
         resolution_ms=resolution_ms,
         determinism=determinism(reader, measured),
@@ -248,6 +250,10 @@ def _resolution_ms(lives: Sequence[Life]) -> float | None:
 def _failed(pairs: pd.DataFrame) -> pd.Series:
     told = (any(reason in FAILED for reason in json.loads(text)) for text in pairs.reasons)
     return pd.Series(list(told), index=pairs.index, dtype=bool)
+
+
+def _n_inexact(pairs: pd.DataFrame, required: Exactness) -> int:
+    return int(((pairs.exactness < required) & ~_failed(pairs)).sum())
 
 
 def _exclusions(pairs: pd.DataFrame) -> dict[str, int]:

@@ -132,6 +132,8 @@ def _warnings(summary: Summary) -> Iterator[str]:
     if summary.profiled and not summary.profiles:
         yield "no profile was recorded: the answers had too few rounds, or the server gave none"
     yield from _synthetic(summary)
+    if before := summary.n_inexact_before:
+        yield f"{counted(before, 'pair')} of attempts that were measured again not exact: the arms differ now and then"
     if is_aa(summary):
         yield "an A/A campaign: both arms are equal, what is measured is noise"
     elif summary.started_alike:

@@ -16,8 +16,11 @@ import pytest
 
 from campaigns import quantities
 from campaigns.hashes import token_sha256
-from campaigns.records import OperatorTime, Profile, Reason, Request
+from campaigns.judging.compare import compare
+from campaigns.plan import Role
+from campaigns.records import FAILED, Exactness, OperatorTime, Profile, Reason, Request
 from campaigns.routes import DECODE_STEPS
+from orchestrator.journal import Journal
 from orchestrator.measuring.observe import observe
 
 A, B, C = (11,), (12, 13), (14, 15, 16)
@@ -144,6 +147,15 @@ def test_crlf_cut_between_its_two_bytes(wire: Any) -> None:
     parts = [part + b"\r" for part in events.split(b"\r")[:-1]] + [events.split(b"\r")[-1]]
     script = [action for part in parts for action in (wire.chunk(part), wire.PAUSE_S)]
     assert_is_result(wire.play(wire.HEAD, *script, wire.END).request)
+
+
+def test_line_ends_that_do_not_match_and_come_one_by_one(wire: Any) -> None:
+    events = [part for value in [*three(wire), "[DONE]"] for part in (wire.event(value)[:-2] + b"\r", b"\n", b"\n")]
+    assert_is_result(
+        wire.play(
+            *apart(wire, wire.HEAD, *(x for e in events for x in (wire.chunk(e), wire.PAUSE_S)), wire.END)
+        ).request
+    )
 
 
 def test_data_that_looks_like_the_end_of_the_message(wire: Any) -> None:
@@ -337,13 +349,36 @@ def test_redirect_is_not_followed(wire: Any) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [{"error": {"message": "out of memory"}}, {"object": "error", "message": "out of memory"}],
-    ids=["OpenAI", "old vLLM"],
+    [
+        {"error": {"message": "out of memory", "code": 500}},
+        {"object": "error", "message": "out of memory"},
+        {"error": {"message": "", "type": "out of memory"}},
+        {"object": "error", "message": "", "type": "out of memory"},
+    ],
+    ids=["OpenAI", "old vLLM", "no words", "old, no words"],
 )
 def test_error_event_in_the_stream(wire: Any, value: dict[str, Any]) -> None:
-    request = wire.play(*wire.stream(three(wire)[0], value)).request
+    """Usage that came before it (`continuous_usage_stats`) makes the beginning of an answer no answer."""
+    request = wire.play(*wire.stream(three(wire)[0] | {"usage": wire.usage(1)["usage"]}, value)).request
     assert_fails(request, Reason.ERROR_EVENT, "out of memory")
     assert request.text == "a"
+
+
+def test_half_a_character_in_an_error_can_be_kept(wire: Any, tmp_path: Path) -> None:
+    """A server that cuts its words inside a character: files and databases take UTF-8 alone."""
+    request = wire.play(*wire.stream(three(wire)[0], json.dumps({"error": {"message": "bad \ud83d"}}))).request
+    assert_fails(request, Reason.ERROR_EVENT, "bad \ufffd")
+    refused = wire.play(answer("400 Bad Request", rb'{"error": {"message": "bad \ud83d"}}')).request
+    assert_fails(refused, Reason.HTTP_ERROR, "bad \ufffd")
+    with Journal(tmp_path) as journal:
+        journal.write("failure", message="bad \ud83d")
+    assert "bad \\ud83d" in journal.path.read_text()
+
+
+@pytest.mark.parametrize("pieces", [["\ud83d\ude00"], ["\ud83d", "\ude00"]], ids=["whole", "halves"])
+def test_character_of_a_tool_call_in_two_chunks_is_one(wire: Any, pieces: list[str]) -> None:
+    calls = [json.dumps(wire.delta(A, tool_calls=[tool(0, piece)])) for piece in pieces]
+    assert wire.play(*wire.stream(*calls, wire.usage(1))).request.tool_calls_json.count("\U0001f600") == 1
 
 
 def test_error_event_before_the_server_goes(wire: Any) -> None:
@@ -362,8 +397,13 @@ def test_error_as_a_plain_answer(wire: Any) -> None:
 
 
 def test_server_that_does_not_stream(wire: Any) -> None:
-    request = wire.play(answer("200 OK", b'{"choices": [{"text": "abc"}]}')).request
-    assert_fails(request, Reason.MALFORMED_STREAM, "did not stream")
+    request = wire.play(answer("200 OK", b'{"choices": [{"text": "abc"}]}', "Content-Type: application/json")).request
+    assert_fails(request, Reason.MALFORMED_STREAM, "did not stream its answer: content type application/json")
+
+
+def test_stream_in_another_encoding_is_told_by_its_name(wire: Any) -> None:
+    reply = answer("200 OK", b"\x1f\x8b\x08", "Content-Type: text/event-stream", "Content-Encoding: gzip")
+    assert_fails(wire.play(reply).request, Reason.MALFORMED_STREAM, "encoded as gzip")
 
 
 @pytest.mark.parametrize(
@@ -394,9 +434,26 @@ def test_role_only_and_empty_deltas_are_events_and_not_content(wire: Any) -> Non
 def test_empty_answer_has_no_ttft(wire: Any) -> None:
     """Case 5."""
     request = wire.play(*wire.stream(wire.delta(role="assistant"), wire.delta(finish="stop"), wire.usage(0))).request
-    assert_fails(request, Reason.NO_CONTENT, "no content")
+    assert not request.admissible
+    assert Reason.EMPTY_ANSWER in request.reasons
     assert quantities.ttft_ms(request) is None
     assert request.n_rounds is None
+
+
+def test_stream_without_content_or_an_end_of_its_own_is_no_answer(wire: Any) -> None:
+    request = wire.play(*wire.stream(wire.delta(role="assistant"), wire.usage(0))).request
+    assert_fails(request, Reason.NO_CONTENT, "neither content")
+
+
+@pytest.mark.parametrize(("answer", "level"), [("abc", Exactness.NOT_COMPARED), ("", Exactness.STRUCTURE)])
+def test_arm_that_ends_at_once_answers_otherwise_and_did_not_fail(wire: Any, answer: str, level: Exactness) -> None:
+    ends_at_once = wire.play(*wire.stream(wire.delta(finish="stop"), wire.usage(1))).request
+    chunks = [wire.delta(content=answer), wire.delta(finish="stop"), wire.usage(1 + len(answer))]
+    other = replace(wire.play(*wire.stream(*chunks)).request, role=Role.CANDIDATE)
+    pair = compare(ends_at_once, other, 4)
+    assert pair.exactness is level
+    assert not pair.admissible and not FAILED & {*pair.reasons}
+    assert (Reason.BELOW_REQUIRED_EXACTNESS in pair.reasons) == (level < Exactness.STRUCTURE)
 
 
 @pytest.mark.parametrize("channel", ["reasoning", "reasoning_content"])

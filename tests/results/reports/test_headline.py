@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from campaigns.judging.statistics import NoiseFloor
-from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
+from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
 from campaigns.records import Calibration
 from results.reading.load import HostLoad
 from results.reading.summary import summarise
@@ -112,3 +112,23 @@ def test_an_acceptance_that_was_built_says_so(ram):
     lives = tuple(replace(life, startup=replace(life.startup, identity=built)) for life in summary.lives)
     [told] = [w for w in headline(replace(summary, lives=lives)).warnings if "synthetic" in w]
     assert told.startswith("synthetic acceptance: these random weights were built so that about 5 drafts a round")
+
+
+def test_an_inexact_pair_of_an_attempt_that_was_repeated_is_not_forgotten(ram):
+    """Whatever broke the attempt: both arms had answered, and otherwise."""
+    path, [block] = ram / "store.sqlite", blocks(PLAN, 0)
+
+    def script(step, attempt):
+        return Script(Trajectory(30, 10, 19), 16.0, token_seed=int(step.role is Role.CANDIDATE and attempt == 1))
+
+    with Store.open(path) as store:
+        driver = Driver(store, PLAN, script, calibration=ONE_US)
+        campaign = driver.campaign()
+        store.begin(campaign)
+        driver.start(campaign.campaign_id, 0, 1)
+        driver.block(campaign.campaign_id, block, 1, stop_after=2 * block.warmups + 3)
+        driver.block(campaign.campaign_id, block, 1)
+    with Reader.open(path) as reader:
+        told = headline(summarise(reader, reader.resolve("last")))
+    assert "all 8 pairs exact" in told.sentence
+    assert any(warning.startswith("1 pair of attempts that were measured again not exact") for warning in told.warnings)
