@@ -6,16 +6,18 @@
 Real: the loop, a startup's life with its checks, the unpickling of every answer, comparison, the store on disk with a
 durable transaction per request; with --nodes also that many Ray nodes (namespaces of this machine), places, claims,
 locks, an actor for each startup, and answers that come through Ray. Not real: servers, devices; without --nodes, Ray.
-Ideal is the time that the servers sleep divided by the devices, as if all else took no time. Prints a Markdown table of
-figures and limits.
+Ideal is the time that the servers sleep divided by the devices, as if all else took no time. Says every half minute how
+far it is, and prints a Markdown table of figures and limits at the end, or when it is interrupted (ctrl-C).
 """
 
 from __future__ import annotations
 
 import argparse
+import heapq
 import os
 import pickle
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -50,6 +52,7 @@ from results.store.writer import Store
 from results.transfer.synthetic import Driver, Script, Trajectory
 
 MIN_EFFICIENCY, MAX_LAG_P99_S, MAX_GROWTH = 0.9, 1.0, 1.25
+_SAY_S = 30
 
 
 def plan(devices: int, startups: int, lease: LeasePlan) -> CampaignPlan:
@@ -74,8 +77,10 @@ class World:
     campaign_id: str
     answers: dict[Role, bytes]
     request_s: float
+    rounds_of_request: int
     running: int = 0
     most: int = 0
+    ended: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def sleeper(self, startup: int, attempt: int = 1) -> Sleeper:
@@ -83,8 +88,17 @@ class World:
         return Sleeper(self.campaign_id, startup, attempt, self.answers, self.request_s, (device,))
 
     def ideal_s(self) -> float:
-        slept_s = [STARTUP_S + sum(self.sleeper(n).waits_s) for n in range(self.plan.startups)]
-        return sum(slept_s) / self.plan.lease.parallel
+        return sum(self._slept_s()) / self.plan.lease.parallel
+
+    def in_order_s(self) -> float:
+        """Each startup on the device that is free first: what is above `ideal_s` is the plan's uneven end."""
+        free_s = [0.0] * self.plan.lease.parallel
+        for slept_s in self._slept_s():
+            heapq.heapreplace(free_s, free_s[0] + slept_s)
+        return max(free_s)
+
+    def _slept_s(self) -> list[float]:
+        return [STARTUP_S + sum(self.sleeper(n).waits_s) for n in range(self.plan.startups)]
 
     @contextmanager
     def counted(self, handle: Any) -> Iterator[Any]:
@@ -97,6 +111,7 @@ class World:
             handle.stop()
             with self.lock:
                 self.running -= 1
+                self.ended += 1
 
 
 class TimedStore(Store):
@@ -118,7 +133,7 @@ def world(store: Store, wanted: CampaignPlan, rounds: int, request_s: float) -> 
     store.begin(campaign)
     step = {s.role: s for s in blocks(wanted, 0)[0].steps[:2]}
     answers = {role: pickle.dumps(driver.request(campaign.campaign_id, step[role], 1, 1)) for role in Role}
-    return World(wanted, campaign.campaign_id, answers, request_s)
+    return World(wanted, campaign.campaign_id, answers, request_s, per_request)
 
 
 def _travelling(lease: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,26 +172,81 @@ def drive(store: Store, made: World, folder: Path) -> None:
     store.status(made.campaign_id, CampaignStatus.COMPLETE)
 
 
-@contextmanager
-def memory(every_s: float = 1.0) -> Iterator[list[int]]:
-    """Resident bytes of this process, once a second."""
-    seen: list[int] = []
-    ended = threading.Event()
+@dataclass
+class Meter:
+    """Looks at the run once a second, and says every half minute what it has found: to stderr, one line each time."""
 
-    def look() -> None:
-        while not ended.wait(every_s):
+    store: TimedStore
+    made: World
+    nodes: Fleet | None
+    resident: list[int] = field(default_factory=list)  # bytes, once a second
+    began_s: float = field(default_factory=time.perf_counter)
+    cpu_s: float = field(default_factory=time.process_time)
+    busy_s: float = field(default_factory=lambda: machine_s())
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        ended = threading.Event()
+        thread = threading.Thread(target=self._run, args=(ended,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _run(self, ended: threading.Event) -> None:
+        while not ended.wait(1.0):
             pages = int(Path("/proc/self/statm").read_text().split()[1])
-            seen.append(pages * os.sysconf("SC_PAGE_SIZE"))
+            self.resident.append(pages * os.sysconf("SC_PAGE_SIZE"))
+            if len(self.resident) % _SAY_S == 0:
+                print(self.line(), file=sys.stderr, flush=True)
 
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    yield seen
-    ended.set()
-    thread.join()
+    @property
+    def took_s(self) -> float:
+        return time.perf_counter() - self.began_s
+
+    def line(self) -> str:
+        lags = sorted(self.store.lags_s) or [0.0]
+        rounds = len(self.store.lags_s) * self.made.rounds_of_request
+        return (
+            f"{self.took_s:6.0f} s: {rounds:,} rounds, {self.made.ended} startups over, {self.made.running} running, "
+            f"lag p50 {1e3 * _quantile(lags, 0.5):.1f} p99 {1e3 * _quantile(lags, 0.99):.0f} ms, driver "
+            f"{self.resident[-1] >> 20} MiB, its CPU {time.process_time() - self.cpu_s:.0f} s, all CPUs "
+            f"{self._busy():.0f} % busy"
+        )
+
+    def _busy(self) -> float:
+        return 100 * (machine_s() - self.busy_s) / self.took_s / (os.cpu_count() or 1)
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Of figure and limit."""
+        made, took_s, cpu_s = self.made, self.took_s, time.process_time() - self.cpu_s
+        lags, ideal_s, quarters = sorted(self.store.lags_s) or [0.0], made.ideal_s(), self._quarters()
+        devices = made.plan.lease.parallel
+        yield "startups, devices, most at once", f"{made.plan.startups}, {devices}, {made.most}", ""
+        if self.nodes is not None:
+            yield from _nodes(self.store.path.parent, made.campaign_id)
+        yield "requests, rounds", f"{len(lags):,}, {len(lags) * made.rounds_of_request:,}", ""
+        yield "wall time, ideal", f"{took_s:.0f} s, {ideal_s:.0f} s", ""
+        yield "ideal of these startups in their order", f"{made.in_order_s():.0f} s", ""
+        yield "efficiency", f"{ideal_s / took_s:.3f}", f">= {MIN_EFFICIENCY}"
+        yield "driver's CPU", f"{cpu_s:.0f} s, {100 * cpu_s / took_s:.0f} % of one", ""
+        yield "all CPUs of the machine busy", f"{self._busy():.0f} %", ""
+        yield "writer's lag p50", f"{1e3 * _quantile(lags, 0.5):.1f} ms", ""
+        yield "writer's lag p99", f"{1e3 * _quantile(lags, 0.99):.1f} ms", f"< {1e3 * MAX_LAG_P99_S:.0f} ms"
+        yield "writer's lag, longest", f"{1e3 * lags[-1]:.1f} ms", ""
+        told = ", ".join(f"{most >> 20}" for most in quarters)
+        yield "memory, most in each quarter of the time", f"{told} MiB", f"last < x {MAX_GROWTH} of second"
+        yield "store", f"{self.store.path.stat().st_size >> 20} MiB", ""
+
+    def _quarters(self) -> list[int]:
+        size = max(1, len(self.resident) // 4)
+        return [max(self.resident[start : start + size], default=0) for start in range(0, 4 * size, size)]
 
 
 def measure(arguments: argparse.Namespace, folder: Path, nodes: Fleet | None) -> list[tuple[str, str, str]]:
-    """Rows of figure and limit."""
+    """Of a run that was interrupted, the figures up to then."""
     lease = LeasePlan(per_host=8)
     if nodes is not None:
         own = {"inventory": "simulated:fleet", "lock_dir": str(folder / "locks"), "wait_s": 3600.0}
@@ -184,32 +254,16 @@ def measure(arguments: argparse.Namespace, folder: Path, nodes: Fleet | None) ->
     wanted = plan(arguments.devices, arguments.startups, lease)
     with TimedStore.open(folder / "fleet.sqlite") as store:
         store.lags_s = []
-        made = world(store, wanted, arguments.rounds, arguments.request_s)
-        began, cpu, busy = time.perf_counter(), time.process_time(), machine_s()
-        with memory() as seen:
-            drive(store, made, folder)
-        took_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
-        busy_s = machine_s() - busy
-        recorded = store.recorded(made.campaign_id)
-        lags = sorted(store.lags_s)
+        meter = Meter(store, world(store, wanted, arguments.rounds, arguments.request_s), nodes)
+        try:
+            with meter.running():
+                drive(store, meter.made, folder)
+        except KeyboardInterrupt:
+            return [("**cut off: efficiency means nothing**", "", ""), *meter.rows()]
+        rows = list(meter.rows())
+        recorded = store.recorded(meter.made.campaign_id)
     assert len(recorded.pairs) == arguments.startups * FIXTURES * PAIRS, len(recorded.pairs)
-    ideal_s = made.ideal_s()
-    early, late = seen[len(seen) // 4], max(seen[len(seen) // 2 :])
-    rounds = max(2, arguments.rounds // (arguments.startups * REQUESTS)) * arguments.startups * REQUESTS
-    return [
-        ("startups, devices, most at once", f"{arguments.startups}, {arguments.devices}, {made.most}", ""),
-        *(_nodes(folder, made.campaign_id) if nodes is not None else ()),
-        ("rounds", f"{rounds:,}", ""),
-        ("wall time, ideal", f"{took_s:.0f} s, {ideal_s:.0f} s", ""),
-        ("efficiency", f"{ideal_s / took_s:.3f}", f">= {MIN_EFFICIENCY}"),
-        ("driver's CPU", f"{cpu_s:.0f} s, {100 * cpu_s / took_s:.0f} % of one", ""),
-        ("all CPUs of the machine busy", f"{100 * busy_s / took_s / (os.cpu_count() or 1):.0f} %", ""),
-        ("writer's lag p50", f"{1e3 * _quantile(lags, 0.5):.1f} ms", ""),
-        ("writer's lag p99", f"{1e3 * _quantile(lags, 0.99):.1f} ms", f"< {1e3 * MAX_LAG_P99_S:.0f} ms"),
-        ("writer's lag, longest", f"{1e3 * lags[-1]:.1f} ms", ""),
-        ("memory after a quarter, later", f"{early >> 20} MiB, {late >> 20} MiB", f"< x {MAX_GROWTH}"),
-        ("store", f"{(folder / 'fleet.sqlite').stat().st_size >> 20} MiB", ""),
-    ]
+    return rows
 
 
 def _nodes(folder: Path, campaign_id: str) -> Iterator[tuple[str, str, str]]:
@@ -243,6 +297,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.nodes and (why := refusal()):
         parser.error(f"--nodes {arguments.nodes}: {why}")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would not hear it
     folder = Path(tempfile.mkdtemp(prefix="fleet-", dir=arguments.folder))
     each = [arguments.devices // arguments.nodes] * arguments.nodes if arguments.nodes else []
     try:

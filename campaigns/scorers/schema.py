@@ -1,4 +1,4 @@
-"""A document against a JSON schema. Loading jsonschema takes a second, most of it for the grammars of its formats."""
+"""A document against a JSON schema."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from jsonschema.validators import extend, validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from campaigns.scorers.addresses import with_addresses
 from campaigns.scorers.verdict import Unjudgeable
 
 
@@ -25,9 +26,10 @@ def schema_complaint(schema: Mapping[str, Any], document: Any, *, whole_integers
         # The stubs of jsonschema leave its type checkers untyped.
         kind = extend(kind, type_checker=kind.TYPE_CHECKER.redefine("integer", _is_whole))  # type: ignore[no-untyped-call]
     nothing_to_fetch: Registry[Any] = Registry()
+    formats = with_addresses(FormatChecker())
     try:
         kind.check_schema(dict(schema))
-        kind(schema, registry=nothing_to_fetch, format_checker=FormatChecker()).validate(document)
+        kind(schema, registry=nothing_to_fetch, format_checker=formats).validate(document)
     except ValidationError as error:
         return f"{error.json_path}: {error.message[:200]}"
     except (SchemaError, re.error) as error:

@@ -40,7 +40,7 @@ def _checked_afterwards(case: Case) -> dict[str, Any]:
 
 def _json_complaint(case: Case, answer: Answer) -> str:
     """Why the answer is wrong; empty when it is right."""
-    from campaigns.scorers.schema import schema_complaint  # a second that only who judges such answers need pay
+    from campaigns.scorers.schema import schema_complaint  # what only who judges such answers need pay
 
     try:
         document = _strict_json(answer.final_text)

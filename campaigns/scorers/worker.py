@@ -20,7 +20,7 @@ READY = "ready"
 
 
 def main() -> None:
-    from campaigns.scorers.schema import schema_complaint  # a second that whoever starts this process need not pay
+    from campaigns.scorers.schema import schema_complaint  # what whoever starts this process need not pay
 
     logging.disable(logging.CRITICAL)  # math-verify warns about the missing timeouts at every call
     equivalent("1", "2"), schema_complaint({}, 1)  # what they import and prepare is outside anybody's timeout

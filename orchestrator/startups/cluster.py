@@ -45,6 +45,8 @@ _SETTINGS = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # the driver's native half writes to the user's terminal
 }
 
+# What arrives is compiled once on a node, not in every process, where whoever started that node wants no byte code.
+_WORKERS = {"PYTHONDONTWRITEBYTECODE": ""}  # servers inherit the launcher's environment, not this
 _WAITS = ("RAY_NUM_REDIS_GET_RETRIES", "RAY_gcs_server_port_wait_time_s")  # seconds for its own control store
 
 
@@ -204,7 +206,7 @@ def _joined(plan: LeasePlan) -> Iterator[str]:
     _probe(address, plan.ray_start_s)
     try:
         with packed() as code, unobtrusive():
-            there = {"working_dir": str(code)}
+            there = {"working_dir": str(code), "env_vars": _WORKERS}
             ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, runtime_env=there)
     except WorldError:
         raise

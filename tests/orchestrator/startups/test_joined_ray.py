@@ -36,26 +36,35 @@ GPU = open_inventory("simulated:one").devices()[0].uuid
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A head with Ray's own defaults: workers at nice 15, one thread each."""
+def session() -> Iterator[Path]:
+    """Where the head and its workers keep their files; short, since sockets are among them."""
+    folder = Path(tempfile.mkdtemp(prefix="rj-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def address(session: Path) -> Iterator[str]:
+    """A head with Ray's own defaults: workers at nice 15, one thread each; started where no byte code is wanted, as in
+    many containers.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    folder = tempfile.mkdtemp(prefix="rj-", dir="/tmp")
     command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}"]
     options = ["--include-dashboard=false", "--num-cpus=1", "--num-gpus=0", "--object-store-memory=80000000"]
     named = f"--resources={json.dumps({device_resource(GPU): 1})}"
-    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
+    own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, **own}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    head = subprocess.Popen([*command, *options, named, f"--temp-dir={folder}"], env=environment, **quiet)
+    head = subprocess.Popen([*command, *options, named, f"--temp-dir={session}"], env=environment, **quiet)
     deadline = time.monotonic() + 120
-    while not Path(folder, "session_latest", "sockets", "raylet").exists():
+    while not Path(session, "session_latest", "sockets", "raylet").exists():
         assert head.poll() is None and time.monotonic() < deadline
         time.sleep(0.2)
     yield f"127.0.0.1:{port}"
     head.send_signal(signal.SIGTERM)
     head.wait(60)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -94,6 +103,14 @@ def test_a_startup_on_a_joined_ray(plan: CampaignPlan, tmp_path: Path) -> None:
         assert handle.stop().status is StartupStatus.COMPLETE
     with connect(plan.lease) as cluster, StartupHandle.lease(cluster, plan, "c0ffee", 1, 1, tmp_path) as again:
         assert again.uuids == (GPU,)
+
+
+def test_what_arrives_is_compiled_once_for_all_startups(plan: CampaignPlan, session: Path, tmp_path: Path) -> None:
+    """Compiling costs an actor as much as all else that it does before its server starts."""
+    with connect(plan.lease) as cluster, StartupHandle.lease(cluster, plan, "c0ffee", 0, 1, tmp_path) as handle:
+        [code] = session.glob("session_2*/runtime_resources/working_dir_files/_ray_pkg_*/orchestrator")
+        assert len(list(code.rglob("__pycache__/*.pyc"))) > 40
+        assert "PYTHONDONTWRITEBYTECODE" not in handle.start().environment
 
 
 def elsewhere(plan: CampaignPlan, tmp_path: Path, wait_s: float = 0.0) -> tuple[str, ...]:
