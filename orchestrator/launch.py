@@ -20,10 +20,9 @@ from typing import NoReturn
 import hydra
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
-from hydra.core.global_hydra import GlobalHydra
+from hydra.core.default_element import ResultDefault
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -35,6 +34,7 @@ from orchestrator.progress import ANSWER, Output
 from orchestrator.settings.conf_files import read_by_hydra, shown
 from orchestrator.settings.config import register_schema, typed
 from orchestrator.settings.folders import find, own_folders, with_folders
+from orchestrator.settings.merged import merged_by_hydra
 from orchestrator.settings.overrides import check, replacing, sentence
 from orchestrator.settings.texts import check_texts
 from results.store.place import DEFAULT, check_place, make_place
@@ -61,13 +61,12 @@ def run(overrides: Sequence[str], output: Output = ANSWER) -> Exit:
     register_schema()
     run_it = partial(_execute, codes=codes, output=output)
     keep = swept.append if flags.multirun else run_it
-    job = partial(_job, codes=codes, words=flags.overrides, keep=keep)
-    task = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)
     words = [*replacing(with_folders(flags.overrides, ())), *_without(overrides, flags.overrides)]
     with _command_line(words):
         try:
-            with read_by_hydra(own):
-                task()
+            with read_by_hydra(own), merged_by_hydra() as merged:
+                job = partial(_job, codes=codes, words=flags.overrides, keep=keep, merged=merged)
+                hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
         except (HydraException, OmegaConfBaseException) as error:
             raise UsageError(sentence(error, flags.overrides)) from error
     return highest([*codes, *(_sweep(swept, output) if swept else ())])
@@ -89,8 +88,9 @@ def _composed(overrides: Sequence[str], build: bool) -> Composed:
     words = replacing(with_folders(overrides, ()))
     try:
         with read_by_hydra(own_folders(words)), initialize_config_dir(str(CONF), version_base="1.3"):
-            raw = compose("config", overrides=words)
-            files = _files(words)
+            with merged_by_hydra() as merged:
+                raw = compose("config", overrides=words)
+            files = _files(merged, words)
         values = OmegaConf.to_container(raw, resolve=True)
         config = typed(values)
         if build:
@@ -119,14 +119,20 @@ def _refuse(message: str) -> NoReturn:
     raise UsageError(f"{message}; see campaign run --help")
 
 
-def _job(raw: DictConfig, codes: list[Exit], words: Sequence[str], keep: Callable[[Composed], None]) -> None:
+def _job(
+    raw: DictConfig,
+    codes: list[Exit],
+    words: Sequence[str],
+    keep: Callable[[Composed], None],
+    merged: Sequence[ResultDefault],
+) -> None:
     """Prepare what Hydra has composed, and run it or keep it for a sweep; a refusal is said and leaves the others."""
     try:
         values = OmegaConf.to_container(raw, resolve=True)
         config = typed(values)
         check_place(Path(config.store.path))  # before anything is hashed or built
         chosen = HydraConfig.get().overrides
-        prepared = prepare(config, values, _files([*chosen.hydra, *chosen.task]))
+        prepared = prepare(config, values, _files(merged, [*chosen.hydra, *chosen.task]))
         keep(Composed(list(chosen.task), prepared, config.sweep.parallel))
     except OmegaConfBaseException as error:
         codes.append(_say(UsageError(sentence(error, words))))
@@ -153,11 +159,10 @@ def _sweep(found: Sequence[Composed], output: Output) -> list[Exit]:
     return sweep.run(jobs, at_once, output)
 
 
-def _files(words: Sequence[str]) -> dict[str, str]:
-    """Path -> SHA-256 of every file that Hydra composes for these words, in the order in which it merges them."""
-    listed = GlobalHydra.instance().config_loader().compute_defaults_list("config", list(words), RunMode.RUN)
+def _files(merged: Sequence[ResultDefault], words: Sequence[str]) -> dict[str, str]:
+    """Path -> SHA-256 of every file that Hydra merged for these words, in its order."""
     own = own_folders(words)
-    parts = [(find(str(p.config_path), own), p.package) for p in listed.defaults if p.config_path is not None]
+    parts = [(find(str(p.config_path), own), p.package) for p in merged if p.config_path is not None]
     files = [(path, package or "") for path, package in parts if path.is_file()]
     for path, package in files:
         check_texts(path, package)

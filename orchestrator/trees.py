@@ -7,7 +7,8 @@ code and hidden files left out (docs/wire.md).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 CONTROL_PLANE = ("campaigns", "results", "orchestrator")  # not conf/: a campaign keeps its configuration
@@ -28,19 +29,27 @@ def file_sha256(path: Path) -> str:
 
 def tree_sha256(root: Path, names: Iterable[str]) -> str:
     """Hash of the named folders (or files) below `root`, by relative path and content."""
-    paths = sorted((path.relative_to(root).as_posix(), path) for name in names for path in files_below(root / name))
-    lines = (f"{name}\0{file_sha256(path)}\n" for name, path in paths)
+    root = root.absolute()
+    above = len(str(root).rstrip("/")) + 1
+    paths = sorted((path[above:], path) for name in names for path in _walk(root / name))
+    lines = (f"{name}\0{file_sha256(Path(path))}\n" for name, path in paths)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def files_below(path: Path) -> list[Path]:
     """A file itself, or those of a folder that count."""
+    return [Path(file) for file in _walk(path)]
+
+
+def _walk(path: Path) -> Iterator[str]:
+    """In strings, and not into folders that do not count: every plan looks at thousands of files."""
     if path.is_file():
-        return [path]
-    return [
-        file
-        for file in path.rglob("*")
-        if file.is_file()
-        and file.suffix != ".pyc"
-        and not any(part.startswith(".") or part == "__pycache__" for part in file.relative_to(path).parts)
-    ]
+        yield str(path)
+    for folder, below, names in os.walk(path):
+        below[:] = filter(_counts, below)
+        files = (f"{folder}/{name}" for name in names if _counts(name) and not name.endswith(".pyc"))
+        yield from filter(os.path.isfile, files)
+
+
+def _counts(name: str) -> bool:
+    return not name.startswith(".") and name != "__pycache__"

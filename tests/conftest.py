@@ -83,7 +83,7 @@ _FRESH: list[str] = []  # the statements that make an empty file a store
 def fresh_stores_remembered() -> Iterator[None]:
     """What all migrations make of an empty file is always the same: they run once in a process.
 
-    For tests of rooms that use stores; those of the store itself (`tests/results/store/`) migrate each.
+    For tests of rooms that use stores; those of the migrations (`tests/results/store/test_migrations.py`) run each.
     """
     from results.store import migrate
 

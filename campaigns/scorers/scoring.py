@@ -13,7 +13,7 @@ from campaigns.scorers.execution import Executor
 from campaigns.scorers.structured import score_structured
 from campaigns.scorers.verdict import Answer, Verdict
 
-VERSION = "4"  # raised whenever a verdict on the same answer may change
+VERSION = "5"  # raised whenever a verdict on the same answer may change
 
 
 class TextScorer(Protocol):

@@ -92,22 +92,22 @@ def prepare(config: Config, raw: Any, files: Mapping[str, str] | None = None, *,
         _check_here(plan)
     native = _native(plan, build)
     ids = {f.id: checkpoint.ids(f) for f in plan.fixtures} if checkpoint else {}
-    hashes = _build(plan, model)
+    hashes, versions = _build(plan, model), identity.versions()
     return Prepared(
         plan=plan,
         # Not canonical: the order of a message's keys reaches the wire.
         config_json=json.dumps(raw, ensure_ascii=False),
-        fingerprint=_fingerprint(plan, hashes),
+        fingerprint=_fingerprint(plan, hashes, versions),
         provenance={
             "git": identity.git_state(),
-            "versions": identity.versions(),
+            "versions": versions,
             "host": identity.host(),
             "native_builds": native,
             "template_sha256": sha256_text(checkpoint.template) if checkpoint else "",
             "config_files": dict(files or {}),
             "prompt_sha256": {name: token_sha256(tokens) for name, tokens in ids.items()},
         },
-        expected={**(identity.checkpoint_hashes(model) if model else {}), "source_sha256": _sources(plan)},
+        expected={**(identity.checkpoint_hashes(model) if model else {}), "source_sha256": hashes.runtime_sha256},
         prompt_ids=ids,
         budgets=_budgets(plan, checkpoint, ids),
         store_path=Path(config.store.path),
@@ -238,7 +238,7 @@ def _sources(plan: CampaignPlan) -> str:
     return " | ".join(dict.fromkeys(identity.tree_sha256(root, identity.DATA_PLANE) for root in roots))
 
 
-def _fingerprint(plan: CampaignPlan, hashes: Build) -> dict[str, str]:
+def _fingerprint(plan: CampaignPlan, hashes: Build, versions: Mapping[str, str]) -> dict[str, str]:
     files = commanded.files_of(plan)
     control, candidate = (
         replace(_placeless(arm, files), tree=commanded.tree_of(arm)) for arm in (plan.control, plan.candidate)
@@ -246,7 +246,7 @@ def _fingerprint(plan: CampaignPlan, hashes: Build) -> dict[str, str]:
     server = _placeless(plan.server, files)
     server = replace(server, command=tuple(commanded.without_paths(word, files) for word in server.command))
     shown = replace(plan, control=control, candidate=candidate, server=server)
-    return fingerprint(shown, hashes, _host(plan), commanded.named(files))
+    return fingerprint(shown, hashes, _host(plan, versions), commanded.named(files))
 
 
 def _placeless(started: Started, files: Mapping[Path, str]) -> Started:
@@ -256,8 +256,7 @@ def _placeless(started: Started, files: Mapping[Path, str]) -> Started:
     return replace(started, args=args, env=env)
 
 
-def _host(plan: CampaignPlan) -> Host:
-    versions = identity.versions()
+def _host(plan: CampaignPlan, versions: Mapping[str, str]) -> Host:
     with open_inventory(plan.lease.inventory) as inventory:
         names = tuple(sorted({device.name for device in inventory.devices()}))
         driver = inventory.driver

@@ -10,10 +10,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
@@ -57,14 +58,18 @@ class Checkpoint:
         """Ids of bare text, nothing added."""
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
-    def _render(self, fixture_id: str, body: Mapping[str, Any]) -> str:
+    @cached_property
+    def _compiled(self) -> Template:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        return environment.from_string(self.template)
+
+    def _render(self, fixture_id: str, body: Mapping[str, Any]) -> str:
         knobs = dict(body.get("chat_template_kwargs", {}))
         try:
-            text: str = environment.from_string(self.template).render(
+            text: str = self._compiled.render(
                 messages=body["messages"],
                 tools=body.get("tools"),
                 add_generation_prompt=True,

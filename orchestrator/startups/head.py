@@ -70,18 +70,21 @@ def started(plan: LeasePlan) -> Iterator[str]:
 def _patient(folder: Path, limit_s: float) -> Iterator[None]:
     """Around `ray.init`: the node's parameters and the question for its raylet are ours meanwhile.
 
-    No autoscaler and no log monitor: each is a process that takes seconds to start.
+    No autoscaler, no log monitor, no dashboard (without its pages it counts usage, which is off): each is a process
+    that takes seconds to start, and `ray.init` waits for the last.
     """
     from ray._private import parameter, services
 
-    params, ask, ports = parameter.RayParams, services.get_node, _free_ports()
+    params, ask, board, ports = parameter.RayParams, services.get_node, services.start_api_server, _free_ports()
     frugal = {"no_monitor": True, "include_log_monitor": False, **ports}
     vars(parameter)["RayParams"] = lambda **given: params(**given | frugal)
     vars(services)["get_node"] = _patiently(ask, folder, ports[_LISTEN_PORT], limit_s)
+    vars(services)["start_api_server"] = lambda *args, **named: (None, None)  # no page, no process
     try:
         yield
     finally:
-        vars(parameter)["RayParams"], vars(services)["get_node"] = params, ask
+        vars(parameter)["RayParams"] = params
+        vars(services)["get_node"], vars(services)["start_api_server"] = ask, board
 
 
 def _free_ports() -> dict[str, int]:

@@ -45,15 +45,20 @@ def svg(draw: Callable[[Any], Any], label: str, *, rows: int = 1) -> str | None:
     from matplotlib.figure import Figure
 
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(4.6, 2.4 + 0.9 * rows), facecolor="none")
-        FigureCanvasSVG(figure)
+        figure = Figure(figsize=(4.6, 2.4 + 0.9 * rows), facecolor="none", dpi=72)  # an SVG's points
+        canvas = FigureCanvasSVG(figure)
         axes = figure.subplots(rows, 1, sharex=True)
         for ax in axes if rows > 1 else [axes]:
             ax.set_facecolor("none")
         if draw(tuple(axes) if rows > 1 else axes) is None:
             return None
         out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, facecolor="none")
+        # `savefig` draws the whole figure once for its layout and once more for the file.
+        layout = figure.get_layout_engine()
+        assert layout is not None, "the style asks for one"
+        layout.execute(figure)
+        figure.set_layout_engine("none")
+        canvas.print_svg(out, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     return _for_page(out.getvalue(), label)
 
 

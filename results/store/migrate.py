@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from sqlalchemy import Connection, create_engine, inspect, text
@@ -90,14 +92,15 @@ def _upgrade(path: Path, connection: Connection) -> None:
     _run_alembic(connection)
 
 
-def blueprint(revision: str) -> dict[str, set[str]]:
+@cache  # every import looks at it, and it never changes
+def blueprint(revision: str) -> Mapping[str, frozenset[str]]:
     """The columns of every table of a store of this revision."""
     engine = create_engine("sqlite://", poolclass=StaticPool)
     try:
         with engine.begin() as connection:
             _run_alembic(connection, revision)
             look = inspect(connection)
-            return {name: {c["name"] for c in look.get_columns(name)} for name in look.get_table_names()}
+            return {n: frozenset(c["name"] for c in look.get_columns(n)) for n in look.get_table_names()}
     finally:
         engine.dispose()
 

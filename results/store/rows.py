@@ -12,8 +12,9 @@ import types
 import typing
 import zlib
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from campaigns.records import Request
 from results.store.hashing import canonical_json
 
 T = TypeVar("T")
-_HINTS: dict[Any, dict[str, Any]] = {}
+Make = Callable[[Any], Any]  # a field's value of what stands for it
 _NUMBERS = (int, float, bool)
 _MOST_IDS_BYTES = 1 << 26  # sixteen million tokens
 _SPREAD_KEY = ("startup", "fixture", "seed", "repeat")
@@ -32,7 +33,7 @@ _SPREAD_KEY = ("startup", "fixture", "seed", "repeat")
 def encode(fact: Any, *, without: frozenset[str] = frozenset()) -> dict[str, Any]:
     """The columns of a fact; `row_sha256` is added where the row is complete."""
     row: dict[str, Any] = {}
-    for name, kind in _hints(type(fact)).items():
+    for name, kind in _hints(type(fact)).items():  # type: ignore[arg-type]  # a class can be hashed
         if name in without:
             continue
         value = getattr(fact, name)
@@ -46,13 +47,14 @@ def encode(fact: Any, *, without: frozenset[str] = frozenset()) -> dict[str, Any
 def decode(kind: type[T], row: Mapping[Any, Any], **given: Any) -> T:
     """The fact that was encoded as `row`; `given` fills fields that live elsewhere."""
     values = dict(given)
-    for name, hint in _hints(kind).items():
+    for name, make in _of_columns(kind).items():  # type: ignore[arg-type]
         if name in given:
             continue
-        if hint is PairKey:
+        if make is PairKey:
             values[name] = PairKey(*(row[column] for column in _SPREAD_KEY))
         else:
-            values[name] = _value(hint, row[name])
+            column = row[name]
+            values[name] = column if make is None or column is None else make(column)
     return kind(**values)
 
 
@@ -102,15 +104,31 @@ def to_plain(value: Any) -> Any:
 
 def from_plain(hint: Any, value: Any) -> Any:
     """The inverse of `to_plain` for the types that records use."""
-    hint = _required(hint)
-    if value is None or hint is Any:
-        return value
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        known = {name: kind for name, kind in _hints(hint).items() if name in value}  # older rows lack newer fields
-        return hint(**{name: from_plain(kind, value[name]) for name, kind in known.items()})
-    if typing.get_origin(hint) is tuple:
-        return tuple(from_plain(kind, item) for kind, item in zip(_element_hints(hint, value), value, strict=True))
-    return hint(value) if isinstance(hint, type) and issubclass(hint, Enum) else value
+    make = _of_plain(hint)
+    return value if make is None or value is None else make(value)
+
+
+@cache  # of types, which are few; a store has millions of values
+def _of_plain(hint: Any) -> Make | None:
+    """What makes a value of JSON's own types one of `hint`; None where it is one as it stands."""
+    kind = _required(hint)
+    if typing.get_origin(kind) is tuple:
+        return lambda value: _tuple(typing.get_args(kind), value)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return lambda value: _record(kind, value)
+    return kind if isinstance(kind, type) and issubclass(kind, Enum) else None
+
+
+def _record(kind: Any, value: Mapping[str, Any]) -> Any:
+    """Older rows lack newer fields."""
+    return kind(**{name: from_plain(hint, value[name]) for name, hint in _hints(kind).items() if name in value})
+
+
+def _tuple(kinds: tuple[Any, ...], value: list[Any]) -> tuple[Any, ...]:
+    if len(kinds) == 2 and kinds[1] is ...:
+        make = _of_plain(kinds[0])
+        return tuple(value) if make is None else tuple(from_plain(kinds[0], item) for item in value)
+    return tuple(from_plain(kind, item) for kind, item in zip(kinds, value, strict=True))
 
 
 def _column(value: Any) -> Any:
@@ -124,13 +142,18 @@ def _column(value: Any) -> Any:
     return _text(canonical_json(to_plain(value))) if is_json else value
 
 
-def _value(hint: Any, column: Any) -> Any:
-    kind = _required(hint)
-    if kind is bool and column is not None:
-        return bool(column)
+@cache
+def _of_columns(kind: Any) -> dict[str, Any]:
+    """Field -> what makes its value: a `Make` of its column, None where that is it, PairKey of four columns."""
+    return {name: PairKey if hint is PairKey else _of_column(_required(hint)) for name, hint in _hints(kind).items()}
+
+
+def _of_column(kind: Any) -> Make | None:
+    if kind is bool:
+        return bool
     origin = typing.get_origin(kind) or kind
     is_json = isinstance(origin, type) and (issubclass(origin, Mapping | tuple) or dataclasses.is_dataclass(origin))
-    return from_plain(kind, json.loads(column) if is_json and column is not None else column)
+    return (lambda column: from_plain(kind, json.loads(column))) if is_json else _of_plain(kind)
 
 
 def _text(value: str) -> str:
@@ -145,13 +168,7 @@ def _required(hint: Any) -> Any:
     return hint
 
 
-def _element_hints(hint: Any, value: list[Any]) -> list[Any]:
-    kinds = typing.get_args(hint)
-    return [kinds[0]] * len(value) if len(kinds) == 2 and kinds[1] is ... else list(kinds)
-
-
+@cache
 def _hints(kind: Any) -> dict[str, Any]:
-    if kind not in _HINTS:
-        hints = typing.get_type_hints(kind)
-        _HINTS[kind] = {f.name: hints[f.name] for f in dataclasses.fields(kind)}
-    return _HINTS[kind]
+    hints = typing.get_type_hints(kind)
+    return {f.name: hints[f.name] for f in dataclasses.fields(kind)}

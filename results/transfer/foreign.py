@@ -80,7 +80,7 @@ def _check_schema(path: Path, other: sqlite3.Connection) -> None:
     kinds = dict(other.execute("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"))
     if not {"alembic_version", "campaign"} <= kinds.keys():
         raise not_a_store(path)
-    if fault := _shape_fault(other, "alembic_version", {"version_num"}):
+    if fault := _shape_fault(other, "alembic_version", frozenset({"version_num"})):
         raise IdentityMismatch(f"{path} is not imported: {fault}")
     revision = str((other.execute("SELECT version_num FROM alembic_version LIMIT 1").fetchone() or [""])[0])
     check_known(path, revision)
@@ -91,7 +91,7 @@ def _check_schema(path: Path, other: sqlite3.Connection) -> None:
         raise IdentityMismatch(f"{path} is not imported: a store has no trigger, and it has {trigger[0]!r}")
 
 
-def _shape_fault(other: sqlite3.Connection, name: str, columns: set[str]) -> str:
+def _shape_fault(other: sqlite3.Connection, name: str, columns: frozenset[str]) -> str:
     found = other.execute("SELECT type, sql FROM sqlite_master WHERE name = ? COLLATE NOCASE", (name,)).fetchall()
     if len(found) != 1 or found[0][0] != "table" or not str(found[0][1]).upper().startswith("CREATE TABLE"):
         return f"its {name} is not a table"

@@ -78,6 +78,7 @@ CHAT: Schema = {
     "logprobs": BOOLEAN,
     "top_logprobs": _between("integer", 0, 20),
     "reasoning_effort": STRING,
+    "add_generation_prompt": BOOLEAN,
     "continue_final_message": BOOLEAN,
 }
 ERROR = _object(

@@ -1,6 +1,6 @@
 """One rank of a small group, for `test_parallel.py`: runs the same jobs as the other ranks and saves what it found.
 
-    python tests/runtime/ranks.py RANK SIZE RENDEZVOUS OUTPUT
+    python tests/runtime/ranks.py RANK SIZE RENDEZVOUS OUTPUT TOKENS
 
 `jobs` with a size of 1 makes no group: what it returns is what the others are compared with.
 """
@@ -111,22 +111,22 @@ CHANGES: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-def answers(built: Engine, samplers: Sequence[str]) -> dict[str, Any]:
+def answers(built: Engine, samplers: Sequence[str], num_tokens: int) -> dict[str, Any]:
     prompt = builders().prompt_of(30, vocab=VOCAB)
     found: dict[str, Any] = {}
     for name in samplers:
         for kind, changes in CHANGES.items():
             before = gathered(built)
-            request = GenerateRequest(prompt, SAMPLERS[name], max_tokens=16, eos_ids=(), **changes())
+            request = GenerateRequest(prompt, SAMPLERS[name], max_tokens=num_tokens, eos_ids=(), **changes())
             tokens = [token for event in built.generate(request) for token in getattr(event, "token_ids", ())]
             found[f"{name}, {kind}"] = (tokens, gathered(built) - before)
     return found
 
 
-def published(built: Engine) -> dict[str, Any]:
+def published(built: Engine, num_tokens: int) -> dict[str, Any]:
     """The greedy answers where partial products travel through shared memory, and how often they did."""
     built.routes.enable({"publication": "cpu-shared"})
-    said = answers(built, ["greedy"])
+    said = answers(built, ["greedy"], num_tokens)
     built.routes.enable({})
     hits = {row["schedule"]: row["hits"] for row in built.counters() if row["operator"] == "publication"}
     return {"answers": {name: tokens for name, (tokens, _) in said.items()}, "hits": hits}
@@ -175,14 +175,14 @@ def audits(built: Engine) -> dict[str, bool]:
     return {"notices a rank that differs": noticed}
 
 
-def jobs(rank: int, size: int, rendezvous: str) -> dict[str, Any]:
+def jobs(rank: int, size: int, rendezvous: str, num_tokens: int) -> dict[str, Any]:
     found = SimpleNamespace(answers={}, selections={}, audits={}, published={})
     for model in MODELS:
         built = engine(rank, size, f"{rendezvous}-{model}", model)
-        found.answers[model] = answers(built, ASKED[model])
+        found.answers[model] = answers(built, ASKED[model], num_tokens)
         if built.group is not None:
             found.audits = audits(built)
-            found.published[model] = published(built)
+            found.published[model] = published(built, num_tokens)
             found.selections = selections(built.group)
             built.group.close()
     if size == 1:
@@ -193,7 +193,7 @@ def jobs(rank: int, size: int, rendezvous: str) -> dict[str, Any]:
 def main() -> None:
     rank, size, rendezvous, output = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
     torch.set_num_threads(1)
-    torch.save(jobs(rank, size, rendezvous), output)
+    torch.save(jobs(rank, size, rendezvous, int(sys.argv[5])), output)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The sampling distribution against a sorted FP64 reference written in numpy: ties, infinities, every cut."""
 
 import itertools
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.accept import separate
+from kernels.accept import OP, Rule, separate
 from kernels.accept.laws import Distribution, distribution, shortlisted
+from kernels.checking.cases import cases_of
 from kernels.routes import Routes
+from runtime.engine.between import rule_of
 from runtime.engine.vocabulary import Vocabulary
 from runtime.errors import RequestError, SamplingError
 from runtime.operators import Operators
@@ -145,6 +148,15 @@ def test_nan_fails_the_request_and_the_engine_goes_on(make: Any) -> None:
         make.answer(engine, prompt, max_tokens=10)
     head[3] = kept
     assert make.answer(engine, prompt, max_tokens=10).tokens == expected
+
+
+def test_all_that_a_request_samples_by_reaches_the_verdict_and_is_tried_by_its_cases() -> None:
+    """A schedule that does not know a new parameter then differs from its reference."""
+    given = {"temperature": 0.5, "top_k": 7, "top_p": 0.9, "min_p": 0.01}
+    assert vars(rule_of(SamplingParams(**given), complete=True)) == given | {"complete": True}
+    assert {field.name for field in fields(SamplingParams)} == {*given, "seed"}
+    rules = [vars(case.make("cpu").rule) for case in cases_of(OP, "cpu")]
+    assert all(len({rule[field.name] for rule in rules}) > 1 for field in fields(Rule))
 
 
 @pytest.mark.parametrize(

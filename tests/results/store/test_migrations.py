@@ -22,6 +22,11 @@ SCRIPTS = ScriptDirectory(str(MIGRATIONS))
 REVISIONS = sorted(script.revision for script in SCRIPTS.walk_revisions())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def fresh_stores():
+    """Every store here is made by the migrations."""
+
+
 def test_the_code_knows_the_newest_revision():
     assert SCRIPTS.get_current_head() == schema.REVISION
 

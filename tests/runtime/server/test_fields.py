@@ -10,7 +10,9 @@ import pytest
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from runtime.http import known
+from runtime.http import known, openapi
+from runtime.http.requests import ModelCard, chat_order, completion_order
+from runtime.text.generation import Speculation
 
 CHECKPOINT = Path(__file__).resolve().parents[3] / "runtime/checkpoints/nano"
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
@@ -49,6 +51,41 @@ def test_every_field_that_openais_package_and_vllm_declare_is_known() -> None:
     assert known.check(dict.fromkeys([*VLLM.split(), *VLLM_CHAT]), known.CHAT) == ()
     assert known.check(dict.fromkeys([*VLLM.split(), "prompt"]), known.PLAIN) == ()
     assert known.check({"frobnicate": 1, "user": "u"}, known.CHAT) == ("frobnicate",)
+
+
+class Read(dict[str, Any]):
+    """A body that notes the names that somebody looks for."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        super().__init__(body)
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.names.add(str(name))
+        return super().__contains__(name)
+
+
+@pytest.mark.parametrize(
+    ("order", "path", "dialect", "body"),
+    [(completion_order, PLAIN, known.PLAIN, {"prompt": "a"}), (chat_order, CHAT, known.CHAT, {"messages": HELLO})],
+)
+def test_every_field_that_is_honoured_is_looked_for_and_described(
+    order: Any, path: str, dialect: frozenset[str], body: dict[str, Any]
+) -> None:
+    """vLLM's former `guided_*` are understood, and its newer names alone described."""
+    asked, honoured = Read(body), known._GENERATION | dialect
+    order(asked, ModelCard.read(CHECKPOINT, "nano", 512, Speculation(), 7))
+    assert asked.names == honoured
+    told = openapi.description("1")["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert told["properties"].keys() == {name for name in honoured if not name.startswith("guided_")}
 
 
 def test_every_field_of_openais_stream_options_is_known(server: Any) -> None:
