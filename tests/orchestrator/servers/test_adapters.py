@@ -17,6 +17,7 @@ from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, Fixture, Sampling, ServerPlan
 from campaigns.routes import refusal_name
 from orchestrator.places import ROOT
+from orchestrator.servers import adapters
 from orchestrator.servers.adapters import Adapter, Ask, discover, open_adapter
 from orchestrator.servers.adapters.dflash2 import flag_value
 
@@ -25,7 +26,7 @@ PLAIN = Arm("plain")
 CHAT = Fixture("sum", '{"messages": [{"role": "user", "content": "1+1 ✓"}], "tools": [{"z": 1, "a": 2}]}', (1,))
 TEXT = Fixture("text", '{"prompt": "1+1"}', (1,), chat=False)
 IDS = Fixture("ids", '{"prompt": [5, 6]}', (1,), chat=False)
-NAMES = ("dflash2", "command", "attach")
+NAMES = tuple(kind.name for kind in adapters._ADAPTERS)
 
 
 class Service:

@@ -16,6 +16,7 @@ from campaigns.errors import UsageError
 from campaigns.fixtures import PUBLIC_CAPACITY, curve_fixtures
 from campaigns.plan import Fixture, Mode, Order, StartupMode, pair_keys
 from orchestrator.places import CONF
+from orchestrator.settings import keys, limits
 from orchestrator.settings.config import Config, register_schema
 from orchestrator.settings.fixtures import curve_of, fixtures_of
 from orchestrator.settings.folders import groups
@@ -186,3 +187,13 @@ def test_key_order_of_a_body_is_kept() -> None:
     made = config("fixtures.items=[{id: z, messages: [{role: user, content: b}], seeds: [3]}]")
     [fixture] = fixtures_of(made)
     assert list(json.loads(fixture.body)["messages"][0]) == ["role", "content"] and fixture.seeds == (3,)
+
+
+def test_every_number_has_ends_or_a_check_of_its_own() -> None:
+    numbers = {path for path in keys.paths() if keys._bare(keys.kind_of(path)) in (int, float)}
+    any_whole = {"campaign.seed", "fixtures.file.seed"}
+    drafts = {f"campaign.{role}.num_speculative_tokens" for role in ("control", "candidate")}
+    fixtures = {f"fixtures.{name}" for name in ("file.count", "file.turns", "file.max_tokens", "curve.output_tokens")}
+    own = {"campaign.min_startups", "lease.count", *fixtures, *drafts}
+    assert numbers == limits._ENDS.keys() | any_whole | own
+    assert not limits._ENDS.keys() & (any_whole | own)
