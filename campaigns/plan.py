@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+SNAPSHOT, SHARED = "snapshot", "shared"  # prompts computed once per arm and server life; once for both, by defaults
+
+
 class Role(StrEnum):
     """The place of an arm in the comparison; the arm itself has its own name."""
 
@@ -192,7 +195,7 @@ class ServerPlan:
     ready_timeout_s: float = 300.0
     stop_grace_s: float = 10.0
     retries: int = 1  # new attempts of a block after a failed request
-    prompt_state: str = ""  # snapshot: a prompt that comes again in a server life is copied back; empty: computed anew
+    prompt_state: str = ""  # a prompt that comes again in a server life: SNAPSHOT, SHARED, or empty, computed anew
     traces: bool = False  # a profiled server keeps a Chrome trace per arm in its folder
 
 

@@ -5,7 +5,8 @@ Knows the operators by name and loads what their schedules need; knows no tensor
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +49,16 @@ class Routes:
             prepare(operator(name).schedule(schedule).build)
         self._enabled = dict(schedules)
         self._selections.clear()
+
+    @contextmanager
+    def unasked(self) -> Iterator[None]:
+        """Inside, every operator takes what it takes where no arm asked for anything."""
+        asked = self._enabled, self._selections
+        self._enabled, self._selections = {}, {}
+        try:
+            yield
+        finally:
+            self._enabled, self._selections = asked
 
     def selection(self, op: Op, problem: Hashable) -> Selection:
         """The choice for `problem`, remembered until the next `enable`."""

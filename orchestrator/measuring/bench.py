@@ -169,7 +169,7 @@ class Bench:
             counters=taken.counters,
             profiled=self._profiled(order),
             sent_seed=order.seed,
-            may_restore=bool(self._plan.server.prompt_state),
+            prompt_state=self._plan.server.prompt_state,
         )
         request = observe(exchange, read(exchange.events), context)
         source = None if taken.energy_mj is None else EnergySource.COUNTER

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from campaigns.hashes import counts_sha256, token_sha256
-from campaigns.plan import PairKey, Phase, Role
+from campaigns.plan import SHARED, PairKey, Phase, Role
 from campaigns.records import FLAGS, Reason, Request, Stamp
 from campaigns.routes import DECODE_STEPS
 from orchestrator.measuring.exchange import Exchange
@@ -37,7 +37,7 @@ class Context:
     order_in_pair: int | None
     max_tokens: int
     counters: Mapping[str, int] = field(default_factory=dict)
-    may_restore: bool = False  # the plan wants states of prompts copied back
+    prompt_state: str = ""  # how the plan wants states of prompts copied back
     profiled: bool = False  # ran under the server's profiler
     sent_seed: int | None = None
 
@@ -55,7 +55,7 @@ class _Finding:
 
 def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
     steps = context.counters.get(DECODE_STEPS)
-    findings = _findings(exchange, reply, steps, context.may_restore)
+    findings = _findings(exchange, reply, steps, context.prompt_state)
     if context.profiled:
         findings.append(_Finding(Reason.PROFILED))
     kernel = exchange.stamp is Stamp.KERNEL
@@ -116,7 +116,7 @@ def observe(exchange: Exchange, reply: Reply, context: Context) -> Request:
     )
 
 
-def _findings(exchange: Exchange, reply: Reply, steps: int | None, may_restore: bool) -> list[_Finding]:
+def _findings(exchange: Exchange, reply: Reply, steps: int | None, prompt_state: str) -> list[_Finding]:
     """Everything that is wrong or worth a flag. A request that failed is not also blamed for what it lacks."""
     if exchange.failure is not None and reply.failure is Reason.ERROR_EVENT:
         return [_Finding(Reason.ERROR_EVENT, reply.message)]  # the server said why before it went
@@ -124,7 +124,7 @@ def _findings(exchange: Exchange, reply: Reply, steps: int | None, may_restore: 
         return [_Finding(exchange.failure, exchange.message)]
     if reply.failure is not None:
         return [_Finding(reply.failure, reply.message)]
-    return [*_identities(reply), *_reuse(reply, may_restore), *_timing(exchange, reply), *_flags(reply, steps)]
+    return [*_identities(reply), *_reuse(reply, prompt_state), *_timing(exchange, reply), *_flags(reply, steps)]
 
 
 def _timing(exchange: Exchange, reply: Reply) -> list[_Finding]:
@@ -198,12 +198,15 @@ def _identities(reply: Reply) -> list[_Finding]:
     return found
 
 
-def _reuse(reply: Reply, may_restore: bool) -> list[_Finding]:
-    """Of an earlier prompt: excludes, unless the plan wanted it and the server says that it copied the state back."""
+def _reuse(reply: Reply, prompt_state: str) -> list[_Finding]:
+    """Of an earlier prompt: excludes, unless the plan wanted it and the server says that it copied the state back.
+
+    A prompt that is shared is no arm's work, by whichever arm's request it was computed.
+    """
     cached = reply.usage.cached_tokens if reply.usage else None
     if not cached:
-        return []
-    if may_restore and reply.engine is not None and reply.engine.prompt_state == RESTORED:
+        return [_Finding(Reason.PROMPT_RESTORED)] if prompt_state == SHARED else []
+    if prompt_state and reply.engine is not None and reply.engine.prompt_state == RESTORED:
         return [_Finding(Reason.PROMPT_RESTORED)]
     return [_Finding(Reason.CACHE_HIT, f"{cached} prompt tokens came from the prefix cache")]
 

@@ -122,7 +122,7 @@ class ServerConfig:
     api_key_env: str = ""
     api_key_file: str = ""
     request_fields: dict[str, Any] = field(default_factory=dict)  # of the body of every request; null leaves one out
-    prompt_state: str = ""  # snapshot: states after prompts are copied back, so that a long one is computed once a life
+    prompt_state: str = ""  # snapshot: a prompt that comes again is copied back; shared: also of the other arm
     ready_path: str = "/health"
     ready_timeout_s: float = 300.0
     stop_grace_s: float = 10.0

@@ -15,6 +15,8 @@ from campaigns.errors import UsageError
 from campaigns.judging.planning import MAX_STARTUPS
 from campaigns.judging.statistics import MIN_STARTUPS_INTERVAL
 from campaigns.plan import (
+    SHARED,
+    SNAPSHOT,
     Arm,
     CampaignPlan,
     ClientPlan,
@@ -144,8 +146,11 @@ def _server(config: Config) -> ServerPlan:
     check_headers(s.headers, s.api_key_env, s.api_key_file)
     check_request_fields(s.request_fields)
     check_proxy(s.proxy, s.adapter)
-    if s.prompt_state not in ("", "snapshot"):
-        raise UsageError(f"server.prompt_state={s.prompt_state}: snapshot, or nothing to compute every prompt anew")
+    if s.prompt_state not in ("", SNAPSHOT, SHARED):
+        raise UsageError(
+            f"server.prompt_state={s.prompt_state}: {SNAPSHOT} (once per arm and startup), {SHARED} (once per startup, by "
+            "default schedules), or nothing to compute every prompt anew"
+        )
     if config.campaign.trace and not config.campaign.profile:
         raise UsageError("campaign.trace=true keeps the trace of a profiled run: add campaign.profile=true")
     return ServerPlan(**values, retries=config.startup.retries, traces=config.campaign.trace)

@@ -11,7 +11,7 @@ from typing import Any
 
 from campaigns.judging.statistics import percent
 from campaigns.judging.verdicts import Evidence, Judgement, Verdict, counted
-from campaigns.plan import Arm, differences, several_changes
+from campaigns.plan import SHARED, Arm, differences, several_changes
 from campaigns.records import CampaignStatus, Reason
 from results.reading.looks import looks_of
 from results.reading.summary import Summary, is_aa
@@ -134,6 +134,7 @@ def _warnings(summary: Summary) -> Iterator[str]:
     yield from _synthetic(summary)
     if before := summary.n_inexact_before:
         yield f"{counted(before, 'pair')} of attempts that were measured again not exact: the arms differ now and then"
+    yield from _shared(summary)
     if is_aa(summary):
         yield "an A/A campaign: both arms are equal, what is measured is noise"
     elif summary.started_alike:
@@ -171,6 +172,15 @@ def _synthetic(summary: Summary) -> Iterator[str]:
         yield (
             f"synthetic acceptance: these random weights were built so that about {accepted} drafts a round are right; "
             "rounds, verification and times are real, acceptance and tokens per second are nobody's model's"
+        )
+
+
+def _shared(summary: Summary) -> Iterator[str]:
+    """Prompts that no arm computed by its own schedules."""
+    if summary.plan["server"].get("prompt_state") == SHARED:
+        yield (
+            "prompts were computed by the default schedules, once for both arms: effects and exactness are of the rounds "
+            "behind them alone"
         )
 
 

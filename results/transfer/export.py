@@ -67,9 +67,9 @@ def vllm_bench(reader: Reader, campaign_id: str, role: Role) -> dict[str, Any]:
     """
     campaign = reader.campaign(campaign_id)
     plan = json.loads(campaign.plan_json)
-    if plan["server"].get("prompt_state"):
+    if how := plan["server"].get("prompt_state"):
         raise UsageError(
-            f"campaign {campaign_id} restored the states of its prompts (server.prompt_state=snapshot) and knows no "
+            f"campaign {campaign_id} restored the states of its prompts (server.prompt_state={how}) and knows no "
             "TTFT, which that format holds: export its tables"
         )
     requests = [

@@ -18,7 +18,7 @@ from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig, eos_token_ids, read_json
 from runtime.engine import capacity
 from runtime.engine.graphs import Graphs
-from runtime.engine.prompts import COMPUTED, PROMPT_STATES, SNAPSHOT
+from runtime.engine.prompts import COMPUTED, PROMPT_STATES
 from runtime.engine.round import Decoder
 from runtime.engine.sequence import Finish, GenerateRequest, Generation, Prefill, RoundRecord
 from runtime.engine.traffic import round_bytes
@@ -51,7 +51,8 @@ HOST_BUDGET, DEVICE_BUDGET = 4096, 16384  # tokens of a prefill chunk
 class EngineOptions:
     """None takes the checkpoint's context length, the model dtype for K/V, and the hybrid rule for the page size.
 
-    `prompt_state` `snapshot` keeps the state after each prompt for requests that begin with the same one.
+    `prompt_state` `snapshot` keeps the state after each prompt for requests of the same schedules that begin with the same
+    one, `shared` computes each by the schedules that run unasked and keeps it for all.
     `prefill_budget` is the most tokens a prefill chunk has; None takes the device's own (`EngineShape.prefill_chunk`).
     `keep_quantised` keeps NVFP4 and FP8 linears so for the schedules that read them; else they are dequantised at load.
     `rank_timeout_s` is how long a publication through shared memory waits for a rank.
@@ -172,7 +173,7 @@ class Engine:
             shape.prefill_chunk,
             graphs,
             shape.options.context_pipeline,
-            shape.options.prompt_state == SNAPSHOT,
+            shape.options.prompt_state,
         )
         return cls(decoder, shape.options, shape.capacity, shape.kv_cache_dtype, eos, group)
 

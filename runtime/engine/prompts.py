@@ -1,7 +1,8 @@
 """States after prompts, kept to be copied back bit for bit before the next request with the same prompt and schedules.
 
-Off unless the server was told (`--prompt-state snapshot`): nothing of a request is ever reused by itself. What a
-prefill leaves is a function of the prompt and of what computed it, so these two are the key. Copies lie on the device
+Off unless the server was told (`--prompt-state`): nothing of a request is ever reused by itself. What a prefill leaves
+is a function of the prompt and of what computed it, so these two are the key. `shared` takes the second out of the arms'
+hands: every prompt is computed by the schedules that run unasked, once for all arms. Copies lie on the device
 where it has room to spare, else in the host's memory; the least recently used is dropped. Knows memory and no model.
 """
 
@@ -20,8 +21,8 @@ from runtime.models.steps import Memory
 
 MOST = 8  # two arms on four prompts; a long prompt of a large model takes gigabytes
 SPARE = 0.4  # of a device's memory, that copies on it leave free: prefill chunks are far below that
-COMPUTED, SNAPSHOT = "computed", "snapshot"
-PROMPT_STATES = (COMPUTED, SNAPSHOT)
+COMPUTED, SNAPSHOT, SHARED = "computed", "snapshot", "shared"
+PROMPT_STATES = (COMPUTED, SNAPSHOT, SHARED)
 
 
 @dataclass(frozen=True)

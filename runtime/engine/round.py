@@ -7,6 +7,7 @@ nothing else. Knows no HTTP, no text, no stopping rule.
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -24,7 +25,7 @@ from runtime.engine.clock import PhaseClock
 from runtime.engine.gating import allowed, gated
 from runtime.engine.graphs import Graphs
 from runtime.engine.outcome import Landing, Outcome
-from runtime.engine.prompts import PromptStates
+from runtime.engine.prompts import COMPUTED, SHARED, PromptStates
 from runtime.engine.sequence import Bonus, Generation, Prefill, RoundRecord
 from runtime.engine.vocabulary import Vocabulary
 from runtime.memory.cache import DraftCache
@@ -79,8 +80,8 @@ class Ahead:
 @dataclass
 class Decoder:
     """Target, drafter and their memory. `context_pipeline`: context K/V of all rows before sampling, not after, and the
-    next round's drafts before the host reads the verdict. `keep_prompts`: a prompt that comes again is copied back
-    instead of computed."""
+    next round's drafts before the host reads the verdict. `prompt_state`: whether a prompt that comes again is copied
+    back instead of computed, and who computes it (`runtime.engine.prompts`)."""
 
     target: Target
     drafter: Drafter | None
@@ -91,7 +92,7 @@ class Decoder:
     prefill_chunk: int
     graphs: Graphs
     context_pipeline: bool = True
-    keep_prompts: bool = False
+    prompt_state: str = COMPUTED
     landing: Landing = field(init=False)
     prompts: PromptStates = field(init=False)
     tables: Tables = field(init=False)
@@ -100,7 +101,7 @@ class Decoder:
 
     def __post_init__(self) -> None:
         self.landing = Landing(self.device)
-        self.prompts = PromptStates(self.memory, self.draft_cache, self.keep_prompts)
+        self.prompts = PromptStates(self.memory, self.draft_cache, self.prompt_state != COMPUTED)
         drafting = () if self.drafter is None else (self.drafter.rotary,)
         self.tables = Tables((self.target.rotary, *drafting))
 
@@ -112,12 +113,14 @@ class Decoder:
     def prefill(self, generation: Generation, state: RequestState) -> Prefill:
         """Compute the prompt in chunks, inject its context, and draw the first token."""
         began, self._ahead = time.perf_counter_ns(), None
-        key = (tuple(generation.tokens), generation.drafts, frozenset(self.operators.routes.enabled.items()))
-        logits = self.prompts.restore(key, state)
-        restored = logits is not None
-        if logits is None:
-            logits = self._computed(generation, state)
-            self.prompts.keep(key, state, len(generation.tokens), logits)
+        routes = self.operators.routes
+        with routes.unasked() if self.prompt_state == SHARED else nullcontext():
+            key = (tuple(generation.tokens), generation.drafts, frozenset(routes.enabled.items()))
+            logits = self.prompts.restore(key, state)
+            restored = logits is not None
+            if logits is None:
+                logits = self._computed(generation, state)
+                self.prompts.keep(key, state, len(generation.tokens), logits)
         outcome, _ = self._read(self.accept(generation, logits, None), lambda judged: None)
         said = self.logprobs(generation, logits, None, outcome.tokens)
         num_tokens = len(generation.tokens)

@@ -26,7 +26,7 @@ def engines(request: Any, make: Any) -> tuple[Engine, Engine]:
     """One that computes every prompt, one that keeps states; pages lie in no order."""
     built = tuple(
         make.engine(make.target_json(), make.draft_json(), kv_cache_dtype=request.param, prompt_state=state)
-        for state in prompts.PROMPT_STATES
+        for state in (prompts.COMPUTED, prompts.SNAPSHOT)
     )
     for engine in built:
         engine.decoder.memory.cache.remap(list(reversed(range(32))))
@@ -74,6 +74,27 @@ def test_another_arm_or_way_of_drafting_computes_its_own(make: Any, column_tiles
         engine.routes.enable(arm)
         cached.append(make.answer(engine, prompt, max_tokens=3, speculation=speculation).prefill.cached_tokens)
     assert cached == [0, 0, 0, 12]
+
+
+def test_a_shared_prompt_is_computed_once_by_no_arm_and_both_answer_as_if_they_had(make: Any, column_tiles: None) -> None:
+    computing, sharing = (
+        make.engine(make.target_json(), make.draft_json(), prompt_state=state)
+        for state in (prompts.COMPUTED, prompts.SHARED)
+    )
+    prompt, asked = make.prompt_of(LONG), {"sampling": SamplingParams(temperature=1.0, top_k=20, seed=3)}
+    fresh = make.answer(computing, prompt, max_tokens=12, **asked)
+    arm = {"projection": "columns-32"}
+    sharing.routes.enable(arm)
+    first = make.answer(sharing, prompt, max_tokens=1, **asked)
+    assert first.prefill.cached_tokens == 0 and sharing.routes.enabled == arm
+    assert not any(count["schedule"] == "columns-32" for count in sharing.counters())
+    for schedules in (arm, {}):
+        sharing.routes.enable(schedules)
+        answer = make.answer(sharing, prompt, max_tokens=12, **asked)
+        assert answer.prefill.cached_tokens == LONG and told(answer) == told(fresh)
+    assert any(count["schedule"] == "columns-32" for count in sharing.counters())
+    without = make.answer(sharing, prompt, max_tokens=3, speculation="none")
+    assert without.prefill.cached_tokens == 0  # its state has no window of the drafter
 
 
 def test_the_least_recently_used_is_dropped(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:

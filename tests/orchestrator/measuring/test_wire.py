@@ -708,10 +708,19 @@ def test_a_restored_prompt_counts_where_the_plan_wanted_it(wire: Any, wanted: bo
     usage = wire.usage(6, cached=4, **metrics(engine_round(2), engine_round(3)))
     usage["metrics"] |= {"prompt_state": said} if said else {}
     played = wire.play(*wire.stream(*three(wire)[:-1], usage))
-    request = observe(played.exchange, played.reply, replace(wire.context({}), may_restore=wanted))
+    request = observe(played.exchange, played.reply, replace(wire.context({}), prompt_state="snapshot" if wanted else ""))
     assert (request.reasons, request.admissible) == ((reason,), reason is Reason.PROMPT_RESTORED)
     assert (quantities.ttft_ms(request) is None) == (reason is Reason.PROMPT_RESTORED)
     assert request.cached_tokens == 4
+
+
+@pytest.mark.parametrize(("said", "cached"), [("computed", 0), ("restored", 4)])
+def test_a_shared_prompt_gives_no_arm_a_time_to_first_token(wire: Any, said: str, cached: int) -> None:
+    usage = wire.usage(6, cached=cached, **metrics(engine_round(2), engine_round(3)))
+    usage["metrics"] |= {"prompt_state": said}
+    played = wire.play(*wire.stream(*three(wire)[:-1], usage))
+    request = observe(played.exchange, played.reply, replace(wire.context({}), prompt_state="shared"))
+    assert (request.reasons, quantities.ttft_ms(request)) == ((Reason.PROMPT_RESTORED,), None)
 
 
 def test_metrics_of_another_server_are_not_ours(wire: Any) -> None:

@@ -132,3 +132,10 @@ def test_an_inexact_pair_of_an_attempt_that_was_repeated_is_not_forgotten(ram):
         told = headline(summarise(reader, reader.resolve("last")))
     assert "all 8 pairs exact" in told.sentence
     assert any(warning.startswith("1 pair of attempts that were measured again not exact") for warning in told.warnings)
+
+
+def test_prompts_that_no_arm_computed_are_told(ram):
+    summary, _ = measured(ram, (0.9, 0.9, 0.9), replace(PLAN, server=replace(PLAN.server, prompt_state="shared")))
+    assert any("computed by the default schedules, once for both arms" in w for w in headline(summary).warnings)
+    summary, _ = measured(ram, (0.9, 0.9, 0.9), replace(PLAN, server=replace(PLAN.server, prompt_state="snapshot")))
+    assert not any("default schedules" in w for w in headline(summary).warnings)
