@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-
 SNAPSHOT, SHARED = "snapshot", "shared"  # prompts computed once per arm and server life; once for both, by defaults
 
 

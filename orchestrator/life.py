@@ -246,9 +246,15 @@ class Life:
         self._journal_pair(pair, left_s)
 
     def _arm_was_taken(self, request: Request) -> bool:
-        """Whether every schedule of the arm was hit; a server without counters cannot be asked."""
+        """Whether every schedule of the arm was hit. A server without counters cannot be asked, and an answer that
+        ended with its prefill had no use for those of rounds: nothing of it is timed.
+        """
         schedules = self._desk.plan.arm(request.role).schedules
-        return not request.counters or all(route.hits for route in routes(schedules, request.counters))
+        return (
+            not request.counters
+            or not request.rounds
+            or all(route.hits for route in routes(schedules, request.counters))
+        )
 
     def _journal_pair(self, pair: Pair, left_s: float) -> None:
         facts = {"exactness": int(pair.exactness), "admissible": pair.admissible, "reasons": pair.reasons}

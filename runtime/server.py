@@ -132,8 +132,8 @@ def parse_options(arguments: list[str] | None = None) -> ServerOptions:
         "--prompt-state",
         choices=["computed", "snapshot", "shared"],
         default="computed",
-        help="snapshot: a prompt that comes again under the same schedules is copied back instead of computed; shared: under "
-        "any, since every prompt is computed by the schedules that run unasked",
+        help="snapshot: a prompt that comes again under the same schedules is copied back instead of computed; shared: "
+        "under any, since every prompt is computed by the schedules that run unasked",
     )
     parser.add_argument("--api-key-file", type=Path, help="file whose only line clients must send as bearer key")
     given = parser.parse_args(arguments)

@@ -148,8 +148,8 @@ def _server(config: Config) -> ServerPlan:
     check_proxy(s.proxy, s.adapter)
     if s.prompt_state not in ("", SNAPSHOT, SHARED):
         raise UsageError(
-            f"server.prompt_state={s.prompt_state}: {SNAPSHOT} (once per arm and startup), {SHARED} (once per startup, by "
-            "default schedules), or nothing to compute every prompt anew"
+            f"server.prompt_state={s.prompt_state}: {SNAPSHOT} (once per arm and startup), {SHARED} (once per startup, "
+            "by default schedules), or nothing to compute every prompt anew"
         )
     if config.campaign.trace and not config.campaign.profile:
         raise UsageError("campaign.trace=true keeps the trace of a profiled run: add campaign.profile=true")

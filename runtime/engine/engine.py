@@ -51,8 +51,8 @@ HOST_BUDGET, DEVICE_BUDGET = 4096, 16384  # tokens of a prefill chunk
 class EngineOptions:
     """None takes the checkpoint's context length, the model dtype for K/V, and the hybrid rule for the page size.
 
-    `prompt_state` `snapshot` keeps the state after each prompt for requests of the same schedules that begin with the same
-    one, `shared` computes each by the schedules that run unasked and keeps it for all.
+    `prompt_state` `snapshot` keeps the state after each prompt for requests of the same schedules that begin with the
+    same one, `shared` computes each by the schedules that run unasked and keeps it for all.
     `prefill_budget` is the most tokens a prefill chunk has; None takes the device's own (`EngineShape.prefill_chunk`).
     `keep_quantised` keeps NVFP4 and FP8 linears so for the schedules that read them; else they are dequantised at load.
     `rank_timeout_s` is how long a publication through shared memory waits for a rank.

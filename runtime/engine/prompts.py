@@ -1,9 +1,9 @@
 """States after prompts, kept to be copied back bit for bit before the next request with the same prompt and schedules.
 
 Off unless the server was told (`--prompt-state`): nothing of a request is ever reused by itself. What a prefill leaves
-is a function of the prompt and of what computed it, so these two are the key. `shared` takes the second out of the arms'
-hands: every prompt is computed by the schedules that run unasked, once for all arms. Copies lie on the device
-where it has room to spare, else in the host's memory; the least recently used is dropped. Knows memory and no model.
+is a function of the prompt and of what computed it, so these two are the key. `shared` leaves the second to no
+arm: every prompt is computed by the schedules that run unasked, once for all. Copies lie on the device where it has
+room to spare, else in the host's memory; the least recently used is dropped. Knows memory and no model.
 """
 
 from __future__ import annotations

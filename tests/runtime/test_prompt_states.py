@@ -76,7 +76,9 @@ def test_another_arm_or_way_of_drafting_computes_its_own(make: Any, column_tiles
     assert cached == [0, 0, 0, 12]
 
 
-def test_a_shared_prompt_is_computed_once_by_no_arm_and_both_answer_as_if_they_had(make: Any, column_tiles: None) -> None:
+def test_a_shared_prompt_is_computed_once_and_both_arms_answer_as_behind_their_own(
+    make: Any, column_tiles: None
+) -> None:
     computing, sharing = (
         make.engine(make.target_json(), make.draft_json(), prompt_state=state)
         for state in (prompts.COMPUTED, prompts.SHARED)

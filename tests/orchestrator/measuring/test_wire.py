@@ -708,7 +708,9 @@ def test_a_restored_prompt_counts_where_the_plan_wanted_it(wire: Any, wanted: bo
     usage = wire.usage(6, cached=4, **metrics(engine_round(2), engine_round(3)))
     usage["metrics"] |= {"prompt_state": said} if said else {}
     played = wire.play(*wire.stream(*three(wire)[:-1], usage))
-    request = observe(played.exchange, played.reply, replace(wire.context({}), prompt_state="snapshot" if wanted else ""))
+    request = observe(
+        played.exchange, played.reply, replace(wire.context({}), prompt_state="snapshot" if wanted else "")
+    )
     assert (request.reasons, request.admissible) == ((reason,), reason is Reason.PROMPT_RESTORED)
     assert (quantities.ttft_ms(request) is None) == (reason is Reason.PROMPT_RESTORED)
     assert request.cached_tokens == 4
