@@ -43,6 +43,7 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "campaign_notes": list(summary.notes),
         "mode": summary.plan["mode"],
         "stop": summary.plan.get("stop", "planned"),
+        "n_seen_startups": summary.n_seen,
         "looks": [
             {"n_seen": look.n_seen, "utc": look.utc, "verdict": look.verdict, "decided": look.decided}
             for look in summary.looks
@@ -81,6 +82,7 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "scores": _scores(scores),
         "devices": vars(summary.occupancy) | {"changes": list(summary.occupancy.changes)},
         "energy": summary.energy,
+        "client_clock": None if summary.clock is None else vars(summary.clock),
         "neighbours": list(summary.neighbours),
         "between_devices": {
             "n_hosts": summary.whereabouts.n_hosts,
@@ -93,6 +95,7 @@ def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:
         "differing": [vars(pair) | {"what": list(pair.what)} for pair in summary.differing],
         "speculation": [vars(arm) for arm in summary.speculation],
         "missing": list(summary.missing),
+        "left_out_of_floors": list(summary.left_out),
         "flags": dict(summary.flags),
         "pair_flags": dict(summary.pair_flags),
         "failed_gates": list(summary.failed_gates),

@@ -6,7 +6,8 @@ A golden file changes with the report on purpose: run this file with `--golden`,
 import json
 import math
 import sqlite3
-from dataclasses import replace
+from collections import defaultdict
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,11 @@ from campaigns.records import Calibration, CampaignStatus, Failure, Reason, Star
 from orchestrator.cli import main
 from results.history.entries import history
 from results.reading import frames
-from results.reading.summary import summarise
+from results.reading.groups import Group
+from results.reading.levels import ArmLevels
+from results.reading.summary import Summary, summarise
 from results.reports.report import render
+from results.reports.report_json import content
 from results.store.reader import Reader
 from results.store.writer import Store
 from results.transfer.synthetic import CREATED, Driver, Script, Trajectory, without_engine
@@ -103,6 +107,21 @@ def eventful(module_ram):
         store.failure(Failure(made.campaign_id, CREATED, Reason.THROTTLE, "power cap for 40 s", 2, 1, key))
         store.status(made.campaign_id, CampaignStatus.COMPLETE)
     return path
+
+
+def test_every_figure_stands_in_the_json(eventful, monkeypatch):
+    """A script must not have to read Markdown for a figure that somebody computed."""
+    made, read = summary(eventful), defaultdict(set)
+
+    def noted(figures, name):
+        read[type(figures)].add(name)
+        return object.__getattribute__(figures, name)
+
+    for kind in (Summary, Group, ArmLevels):
+        monkeypatch.setattr(kind, "__getattribute__", noted)
+    content(made)
+    missing = {kind: {field.name for field in fields(kind)} - read[kind] for kind in (Summary, Group, ArmLevels)}
+    assert missing == {Summary: set(), Group: {"fixture"}, ArmLevels: set()}  # its id names the fixture
 
 
 def test_a_drafter_against_none_is_judged_by_decode_time_and_says_so(path):
