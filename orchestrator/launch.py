@@ -1,8 +1,9 @@
 """`campaign run`: from Hydra's command line to finished campaigns and one exit code.
 
-Hydra composes `conf/` and handles --cfg, --info and --multirun. It would exit 2 on an unknown flag, drop what a task
-returns, and stop a multirun at the first failure; so every job ends here with a code of ours, and the highest-ranked
-one is returned. The jobs of a multirun are all composed and prepared before the first runs (orchestrator.sweep).
+Hydra composes `conf/`. Its own main, for --cfg, --info and --multirun, would exit 2 on an unknown flag, drop what a
+task returns, and stop a multirun at the first failure; so every job ends here with a code of ours, and the
+highest-ranked one is returned. The jobs of a multirun are all composed and prepared before the first runs
+(orchestrator.sweep).
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ def run(overrides: Sequence[str], output: Output = ANSWER) -> Exit:
     swept: list[Composed] = []
     flags = _flags(overrides)
     check(flags.overrides, sweeps=flags.multirun)
+    if list(flags.overrides) == list(overrides) and not any(word.startswith("hydra.") for word in overrides):
+        _execute(_composed(overrides, build=True), codes, output)  # Hydra's own way composes twice, and copies
+        return highest(codes)
     own = own_folders(flags.overrides)
     if flags.multirun:
         make_place(DEFAULT)  # Hydra keeps a sweep's words there
