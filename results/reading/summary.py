@@ -19,11 +19,12 @@ from campaigns.judging.past import MIN_PAST, Past
 from campaigns.judging.rules import rules_of
 from campaigns.judging.statistics import holm, mismatch_bound
 from campaigns.judging.verdicts import Evidence, Judged, Judgement, Verdict, counted
-from campaigns.plan import Mode
+from campaigns.plan import Mode, Role
 from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Look, Reason
 from campaigns.remarks import Mark
 from results.reading import frames
 from results.reading.arrivals import ClientClock, client_clock
+from results.reading.clocks import disagreement
 from results.reading.differing import Differing, differing_pairs
 from results.reading.effects import Memory
 from results.reading.energy import energy_line
@@ -74,6 +75,7 @@ class Summary:
     n_pairs: int
     n_exact_pairs: int
     n_failed_pairs: int  # a request of theirs got no answer
+    n_failed_requests: Mapping[str, int]  # by role; they make the failed pairs
     n_admissible_pairs: int
     exclusions: Mapping[str, int]  # reason -> pairs
     schedules: tuple[ArmRoute, ...]
@@ -87,6 +89,7 @@ class Summary:
     load: HostLoad | None  # of a CPU host
     energy: str  # what told it, or why there is none
     clock: ClientClock | None  # None in stores that know one stamp only
+    clocks_apart: str  # where the engine's clock and the client's contradict each other
     failures: tuple[Failure, ...]
     missing: tuple[str, ...]
     started_alike: str  # why arms that were declared different may be none; empty where nothing says so
@@ -178,6 +181,7 @@ def summarise(reader: Reader, campaign_id: str, memory: Memory | None = None) ->
         n_pairs=len(pairs),
         n_exact_pairs=int((exact & ~failed).sum()),
         n_failed_pairs=int(failed.sum()),
+        n_failed_requests={role.value: int(_failed(measured[measured.role == role.value]).sum()) for role in Role},
         n_admissible_pairs=int(pairs.admissible.sum()),
         exclusions=_exclusions(pairs),
         schedules=arm_routes(reader, campaign_id, plan),
@@ -191,6 +195,7 @@ def summarise(reader: Reader, campaign_id: str, memory: Memory | None = None) ->
         load=load,
         energy=energy_line(measured, lives),
         clock=client_clock(measured),
+        clocks_apart=disagreement(pairs, source),
         failures=tuple(failures),
         missing=missing_notes(measured, plan, required, lives, len(pasts[1].startups) >= MIN_PAST),
         started_alike=started_alike(plan, lives),
@@ -247,9 +252,10 @@ def _resolution_ms(lives: Sequence[Life]) -> float | None:
     return max(found) * 1e-6 if found else None
 
 
-def _failed(pairs: pd.DataFrame) -> pd.Series:
-    told = (any(reason in FAILED for reason in json.loads(text)) for text in pairs.reasons)
-    return pd.Series(list(told), index=pairs.index, dtype=bool)
+def _failed(rows: pd.DataFrame) -> pd.Series:
+    """Of pairs or of requests."""
+    told = (any(reason in FAILED for reason in json.loads(text)) for text in rows.reasons)
+    return pd.Series(list(told), index=rows.index, dtype=bool)
 
 
 def _n_inexact(pairs: pd.DataFrame, required: Exactness) -> int:

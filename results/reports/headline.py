@@ -132,6 +132,11 @@ def _warnings(summary: Summary) -> Iterator[str]:
     if summary.profiled and not summary.profiles:
         yield "no profile was recorded: the answers had too few rounds, or the server gave none"
     yield from _synthetic(summary)
+    if any(summary.n_failed_requests.values()):
+        told = " and ".join(f"{n} of the {role}'s requests" for role, n in summary.n_failed_requests.items())
+        yield f"{told} failed: what is told is told of the others"
+    if summary.clocks_apart:
+        yield summary.clocks_apart
     if before := summary.n_inexact_before:
         yield f"{counted(before, 'pair')} of attempts that were measured again not exact: the arms differ now and then"
     yield from _shared(summary)

@@ -139,3 +139,32 @@ def test_prompts_that_no_arm_computed_are_told(ram):
     assert any("computed by the default schedules, once for both arms" in w for w in headline(summary).warnings)
     summary, _ = measured(ram, (0.9, 0.9, 0.9), replace(PLAN, server=replace(PLAN.server, prompt_state="snapshot")))
     assert not any("default schedules" in w for w in headline(summary).warnings)
+
+
+@pytest.mark.parametrize(
+    ("engine", "client", "told"),
+    [
+        (1.0, 1.0, ""),
+        (0.9, 1.1, "the engine's clock tells an effect of -10.00 %, the client saw +10.00 %"),
+        (0.001, 1.0, "the engine tells 0.005517 ms for a token of the candidate where the client saw 5.517 ms"),
+    ],
+)
+def test_an_engine_whose_clock_is_not_what_the_client_saw(ram, engine, client, told):
+    """A clock in another unit, and an arm that works where the engine does not count."""
+
+    class Lying(Driver):
+        def request(self, *told):
+            request = super().request(*told)
+            if request.role is Role.CONTROL:
+                return request
+            first, took = request.first_content_ns, request.last_content_ns - request.first_content_ns
+            last, decode_ns = first + round(took * client), round(request.engine_decode_ns * engine)
+            return replace(request, last_content_ns=last, engine_decode_ns=decode_ns)
+
+    path = ram / "store.sqlite"
+    with Store.open(path) as store:
+        Lying(store, PLAN, lambda step, attempt: Script(Trajectory(30, 10, 19), 16.0), calibration=ONE_US).run()
+    with Reader.open(path) as reader:
+        summary = summarise(reader, reader.resolve("last"))
+    assert summary.clocks_apart[: len(told) or None] == told
+    assert (summary.clocks_apart in headline(summary).warnings) == bool(told)
