@@ -4,7 +4,8 @@
 
 Each rank publishes partial rows of the 27B target's width through memory that the others write into (`peers`; on the
 CPU `cpu-shared`) and through the group's library (`gathered`), both with the norm behind them, and compares every byte:
-eagerly with late hosts and late devices, over epochs that wrap, and in replays of one captured chain. Then one rank
+eagerly with late hosts and late devices, over epochs that wrap, and in replays of one captured chain. On CUDA likewise
+`peers-stream` behind NVFP4 weights. Then one rank
 stays away and must be named within the limit. Without `--check` chains of publications are timed as graphs, alone and
 behind the NVFP4 projection that they follow in a model, beside the norm that stands there on one rank. The exit code is
 1 where a byte differs or nobody is named.
@@ -67,6 +68,7 @@ class Bench:
         self.weight = projection.DenseWeight(self.residual.new_empty(width, 1))
         self.native = publication.OP.schedule("peers" if self.cuda else "cpu-shared")
         self.norm = norm.OP.schedule("rows" if self.cuda else "separate")
+        self.stream = projection.OP.schedule("nvfp4-stream-alone").run
 
     def normed(self, x: Tensor, delta: Tensor) -> Pair:
         return self.norm.run(x, delta, self.scale, EPS)
@@ -134,6 +136,46 @@ def replayed(bench: Bench) -> int:
     return int(wrong)
 
 
+def streamed(bench: Bench, turns: int) -> dict[str, int]:
+    """Wrong bytes of `peers-stream`, whose projection sends, beside gathered rows of the same projection."""
+    chance, wrong = random.Random(3 + bench.group.rank), torch.zeros(1, dtype=torch.int64, device=bench.device)
+    native, gathered = publication.OP.schedule("peers-stream"), publication.OP.schedule("gathered")
+    layers, ranks = weights(bench, SHARE_K), bench.group.ranks
+    rows = torch.randn(CHAIN, ROWS, SHARE_K, device=bench.device).half()
+    bench.group.gather(bench.scale)
+    bench.wait()
+    ranks.mail.state[0] = -turns // 2
+    bench.wait()
+    bench.group.gather(bench.scale)
+
+    def publish(schedule: Any, turn: int, m: int, x: Tensor) -> Pair:
+        operands = (rows[turn % CHAIN, :m], layers[turn % len(layers)], x, bench.scale, EPS, ranks)
+        return schedule.run(*operands, lambda x, weight: bench.stream(x, weight, True), bench.normed)
+
+    def chained(schedule: Any) -> Tensor:
+        x = bench.residual
+        for turn in range(CHAIN):
+            x, y = publish(schedule, turn, ROWS, x)
+        return torch.stack((x, y))
+
+    for turn in range(turns):
+        late(chance, True)
+        m = 1 + turn % ROWS
+        found = publish(native, turn, m, bench.residual[:m])
+        want = publish(gathered if turn % 8 < 2 else native, turn, m, bench.residual[:m])
+        wrong += sum((a.view(torch.uint8) != b.view(torch.uint8)).sum() for a, b in zip(found, want, strict=True))
+    eager = int(wrong)
+    chained(native)
+    bench.wait()
+    graph, outputs = capture(lambda: chained(native))
+    for _ in range(REPLAYS):
+        rows.mul_(-1.0)
+        late(chance, True)
+        graph.replay()
+        wrong += (outputs.view(torch.uint8) != chained(gathered).view(torch.uint8)).sum()
+    return {"streamed": eager, "streamed, replays": int(wrong) - eager}
+
+
 def lost(bench: Bench) -> dict[str, Any]:
     """The last rank stays away: what the others say, and how long two publications took them."""
     old = bench.group.ranks
@@ -184,7 +226,7 @@ def weights(bench: Bench, k: int) -> list[Nvfp4Weight]:
 
 def costs(bench: Bench) -> dict[str, float]:
     gathered, native = publication.OP.schedule("gathered"), bench.native
-    stream = projection.OP.schedule("nvfp4-stream-alone").run
+    sending = publication.OP.schedule("peers-stream")
     rows = torch.randn(ROWS, SHARE_K, device=bench.device).half()
     layers = weights(bench, SHARE_K)
 
@@ -197,7 +239,7 @@ def costs(bench: Bench) -> dict[str, float]:
     def alone() -> Tensor:
         x = bench.residual
         for i in range(CHAIN):
-            x, _ = bench.normed(x, stream(rows, layers[i % 16]))
+            x, _ = bench.normed(x, bench.stream(rows, layers[i % 16]))
         return x
 
     def behind(schedule: Any) -> Any:
@@ -205,7 +247,7 @@ def costs(bench: Bench) -> dict[str, float]:
             x = bench.residual
             for i in range(CHAIN):
                 operands = (rows, layers[i % 16], x, bench.scale, EPS, bench.group.ranks)
-                x, _ = schedule.run(*operands, lambda x, weight: stream(x, weight, True), bench.normed)
+                x, _ = schedule.run(*operands, lambda x, weight: bench.stream(x, weight, True), bench.normed)
             return x
 
         return work
@@ -216,6 +258,7 @@ def costs(bench: Bench) -> dict[str, float]:
         "gathered": timed(bench, lambda: bench.chained(gathered)),
         "projection, norm": timed(bench, alone),
         "projection, peers": timed(bench, behind(native)),
+        "projection, peers-stream": timed(bench, behind(sending)),
         "projection, gathered": timed(bench, behind(gathered)),
     }
     return {f"{name}, us": us for name, us in found.items()}
@@ -233,11 +276,14 @@ def run_rank(options: argparse.Namespace) -> int:
     if bench.cuda:
         found["replays"], found["replayed"] = replayed(bench), CHAIN * REPLAYS
         print(json.dumps(found), flush=True)
+        found |= streamed(bench, options.turns)
+        print(json.dumps(found), flush=True)
         found |= {} if options.check else costs(bench)
         print(json.dumps(found), flush=True)
     found |= lost(bench)
     print(json.dumps(found), flush=True)
-    return int(bool(found["eager"] or found.get("replays") or not found["named"]))
+    wrong = ("eager", "replays", "streamed", "streamed, replays")
+    return int(any(found.get(name) for name in wrong) or not found["named"])
 
 
 if OPTIONS is not None:

@@ -10,7 +10,7 @@ Every rank runs it at the same point, and all get the same bytes.
 
 from __future__ import annotations
 
-from kernels.publication import cpu, cuda, gathered, reference
+from kernels.publication import cpu, cuda, gathered, reference, stream
 from kernels.publication.problem import Problem, problem_of
 from kernels.publication.ranks import Mail, Ranks
 from kernels.registry import Op
@@ -20,6 +20,6 @@ __all__ = ["OP", "Mail", "Problem", "Ranks", "problem_of"]
 OP = Op(
     name="publication",
     reference=reference.publish,
-    schedules=(gathered.SCHEDULE, cpu.SCHEDULE, cuda.SCHEDULE),
+    schedules=(gathered.SCHEDULE, cpu.SCHEDULE, cuda.SCHEDULE, stream.SCHEDULE),
     default="gathered",
 )

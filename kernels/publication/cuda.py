@@ -7,7 +7,7 @@ library's own allocation, which the other processes map through CUDA's IPC handl
 from __future__ import annotations
 
 from ctypes import byref, c_char, c_float, c_int, c_int64, c_uint64, c_void_p
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernels.beside import PIECE, TYPES, build, piecewise, schedule, type_of
@@ -104,20 +104,36 @@ def exchange(
     collect: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`s` and `y` of every rank's FP32 partial `rows`; without `collect` the rows are only sent."""
+    rows = rows.contiguous()
+    order = ordered(rows.new_empty(rows.shape, dtype=dtype), residual, scale, eps, ranks)
+    entry = library_of(rows.device).entry("run", ENTRY)
+    call(entry, rows.data_ptr(), *order.pointers, *order.numbers, int(collect), stream_of(rows))
+    return order.s, order.y
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """What a publication makes, `s` and `y`, and how an entry is told: pointers, then numbers."""
+
+    s: torch.Tensor
+    y: torch.Tensor
+    pointers: tuple[Any, ...]
+    numbers: tuple[Any, ...]
+
+
+def ordered(
+    s: torch.Tensor, residual: torch.Tensor | None, scale: torch.Tensor | None, eps: float, ranks: Ranks
+) -> Order:
+    """The order to publish into `s` [M, N]; the first one connects the ranks."""
     if ranks.mail is None:
-        ranks.mail = connect(ranks, rows.device)
-    mail, rows = ranks.mail, rows.contiguous()
-    residual = None if residual is None else piecewise(residual)
-    s = rows.new_empty(rows.shape, dtype=dtype)
-    y = s if scale is None else rows.new_empty(rows.shape, dtype=dtype)
+        ranks.mail = connect(ranks, s.device)
+    mail, residual = ranks.mail, None if residual is None else piecewise(residual)
+    y = s if scale is None else s.new_empty(s.shape)
     given = tuple(0 if x is None else x.data_ptr() for x in (residual, scale))
     inboxes = (c_uint64 * ranks.size)(*mail.inboxes)
-    outputs = (s.data_ptr(), y.data_ptr(), inboxes, mail.state.data_ptr(), mail.fault.data_ptr())
-    shape = (ranks.rank, ranks.size, *rows.shape, 0 if residual is None else residual.stride(0), type_of(s))
-    entry = library_of(rows.device).entry("run", ENTRY)
-    pointers = (rows.data_ptr(), *given, *outputs)
-    call(entry, *pointers, *shape, eps, int(ranks.limit_s * 1e9), int(collect), stream_of(rows))
-    return s, y
+    pointers = (*given, s.data_ptr(), y.data_ptr(), inboxes, mail.state.data_ptr(), mail.fault.data_ptr())
+    shape = (ranks.rank, ranks.size, *s.shape, 0 if residual is None else residual.stride(0), type_of(s))
+    return Order(s, y, pointers, (*shape, eps, int(ranks.limit_s * 1e9)))
 
 
 def run(

@@ -123,6 +123,8 @@ REFUSALS = [
     ("publication", "peers", {"width": 8196}, "rows of 8196; at most 8192"),
     ("publication", "peers", {"width": 5121}, "rows of 5121; a multiple of 4"),
     ("publication", "peers", {"row_stride": 5122}, "5122 apart"),
+    ("publication", "peers-stream", {"apart": "GPU 0 does not reach the memory of GPU 1"}, "does not reach"),
+    ("publication", "peers-stream", {"rows": 9}, "9 rows; 1 to 8"),
     ("norm", "rows", {"dtype": "float32"}, "x is float32"),
     ("norm", "rows", {"width": 8196}, "rows of 8196; at most 8192"),
     ("norm", "rows", {"width": 5121}, "rows of 5121; a multiple of 4"),

@@ -10,13 +10,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 import torch
 
+from kernels.checking.cases.projection import weight_of
+from kernels.checking.cases.trial import Draw
 from kernels.errors import RankLost
 from kernels.native.machine import cpu_arch
-from kernels.publication import Ranks, cpu, gathered
+from kernels.publication import Ranks, cpu, cuda, gathered, stream
 
 WIDTH = 48
 FORKED = multiprocessing.get_context("fork")  # torch is loaded already, and these processes compute in one thread
@@ -99,6 +102,23 @@ def test_a_rank_that_does_not_come_is_named_and_nobody_waits_twice(tmp_path: Pat
         return took[1] < 0.25 <= took[0], ranks.lost() != ""
 
     assert run_ranks(3, tmp_path, work, limit_s=0.5) == [(True, True), None, (True, True)]
+
+
+@pytest.mark.parametrize(("k", "form", "sent"), [(128, "nvfp4", True), (64, "nvfp4", False), (128, "float16", False)])
+def test_rows_are_sent_by_the_projection_where_the_stream_takes_them(
+    k: int, form: str, sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units of 128 inputs in 4 bits; all else is projected by the arm's schedule and published as by `peers`."""
+    x, weight = torch.ones(3, k, dtype=torch.float16), weight_of(Draw(1, "cpu"), WIDTH, k, form)
+    order = cuda.Order(torch.zeros(3, WIDTH), torch.ones(3, WIDTH), (), ())
+    launched, published = Mock(), Mock(return_value=("s", "y"))
+    monkeypatch.setattr(stream, "launch", launched)
+    monkeypatch.setattr(cuda, "ordered", Mock(return_value=order))
+    monkeypatch.setattr(cuda, "exchange", published)
+    found = stream.SCHEDULE.run(x, weight, None, None, 0.0, "ranks", lambda x, weight: "rows")
+    assert found == ((order.s, order.y) if sent else ("s", "y"))
+    assert launched.call_count == sent
+    assert published.mock_calls == ([] if sent else [call("rows", torch.float16, None, None, 0.0, "ranks")])
 
 
 @pytest.mark.multi_gpu

@@ -10,12 +10,13 @@ from functools import partial
 
 import torch
 
+from kernels import projection
 from kernels.checking.cases.norm import EPS
 from kernels.checking.cases.projection import weight_of
 from kernels.checking.cases.trial import Case, Draw, Outputs, Trial
 from kernels.checking.compare import inside_poison
-from kernels.projection import dense
-from kernels.publication import OP, Ranks, cpu, cuda, problem_of
+from kernels.projection import Weight, dense
+from kernels.publication import OP, Ranks, cpu, cuda, gathered, problem_of
 from kernels.registry import Schedule
 
 # Loud rows leave little of FP16's range.
@@ -26,12 +27,13 @@ class PublicationTrial(Trial):
     states = tuple(STATES)
 
     def __init__(
-        self, rows: int, width: int, k: int, place: tuple[int, int], dtype: str, bare: bool, device: str
+        self, rows: int, width: int, k: int, place: tuple[int, int], dtype: str, form: str, bare: bool, device: str
     ) -> None:
         self.rank, size = place
         draw, kind = Draw(rows * 1_000_003 + width * 1_009 + k, device), getattr(torch, dtype)
         self.values = [draw.normal(rows, k, dtype=kind) for _ in range(size)]
-        self.weights = [weight_of(draw, width, k, dtype) for _ in range(size)]
+        self.weights = [weight_of(draw, width, k, form or dtype) for _ in range(size)]
+        self.project = streamed if form == "nvfp4" else gathered.by_torch
         self.xs = [inside_poison(values) for values in self.values]
         self.stream = draw.normal(rows, width, dtype=kind)
         self.residual = None if bare else inside_poison(self.stream, 4)
@@ -65,7 +67,7 @@ class PublicationTrial(Trial):
             if ranks.rank != self.rank:
                 self._send(ranks)
         operands = (self.xs[self.rank], self.weights[self.rank], self.residual, self.scale, EPS, self.group[self.rank])
-        return schedule.run(*operands)
+        return schedule.run(*operands, self.project)
 
     def _send(self, ranks: Ranks) -> None:
         if self.device == "cuda":
@@ -82,18 +84,18 @@ class PublicationTrial(Trial):
         return dict(zip(("s", "y"), OP.reference(shares, self.residual, self.scale, EPS), strict=True))
 
 
+def streamed(x: torch.Tensor, weight: Weight) -> torch.Tensor:
+    """FP32 rows by the streamed projection, whose bytes a schedule that projects by itself has."""
+    return projection.OP.schedule("nvfp4-stream-exchange").run(x, weight, True)
+
+
 def case(
-    rows: int,
-    width: int,
-    k: int,
-    place: tuple[int, int],
-    dtype: str = "float32",
-    bare: bool = False,
+    rows: int, width: int, k: int, place: tuple[int, int], dtype: str = "float32", form: str = "", bare: bool = False,
     device: str = "cpu",
-) -> Case:
-    """`place` is the rank under test and the number of ranks."""
-    name = f"r{rows}-w{width}-k{k}-rank{place[0]}of{place[1]}-{dtype}" + ("-bare" if bare else "")
-    return Case(name, partial(PublicationTrial, rows, width, k, place, dtype, bare), device)
+) -> Case:  # fmt: skip
+    """`place` is the rank under test and the number of ranks, `form` that of the weights if it is not `dtype`."""
+    name = f"r{rows}-w{width}-k{k}-rank{place[0]}of{place[1]}-{dtype}{form and '-' + form}" + ("-bare" if bare else "")
+    return Case(name, partial(PublicationTrial, rows, width, k, place, dtype, form, bare), device)
 
 
 CPU = (
@@ -111,9 +113,13 @@ CUDA = (
     case(8, 128, 64, (4, 8), "float16", device="cuda"),
     case(3, 8192, 64, (1, 2), "float16", device="cuda"),
     case(7, 5120, 512, (1, 2), "float16", bare=True, device="cuda"),
+    case(8, 5120, 3072, (0, 2), "float16", "nvfp4", device="cuda"),
+    case(8, 5120, 8704, (1, 2), "float16", "nvfp4", device="cuda"),
+    case(7, 544, 1024, (2, 3), "float16", "nvfp4", device="cuda"),
+    case(1, 5120, 1024, (0, 2), "float16", "nvfp4", bare=True, device="cuda"),
 )
 CASES = CPU + CUDA
-SANITIZED = (CUDA[0], CUDA[7], CUDA[10], CUDA[12], CUDA[13])
-HAMMERED = (CUDA[7], CUDA[8], CUDA[10], CUDA[13])
+SANITIZED = (CUDA[0], CUDA[7], CUDA[10], CUDA[12], CUDA[13], CUDA[16])
+HAMMERED = (CUDA[7], CUDA[8], CUDA[10], CUDA[13], *CUDA[14:17])
 # The launch of the rank under test and the others' sends on one device; between GPUs: `benchmarks/publication.py`.
 WORKING_SETS = {"cpu": ((CPU[9], 16),), "cuda": ((CUDA[9], 16),)}

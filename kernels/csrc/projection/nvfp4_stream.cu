@@ -10,6 +10,8 @@
 // sums in the same order, without a counter. Blocks then wait for later ones, so all must be resident together.
 // With STREAM_ALONE a block takes a multiprocessor for itself, so that blocks which start early, as those of the kernel before end,
 // spread evenly; and only kBefore stages are asked for while that kernel runs, whose few loads would wait behind more.
+// With STREAM_SENDS the source is part of publication/peers_stream.cu: FP32 sums leave for every rank's inbox, and the kernel behind
+// may begin once every block has waited for the kernels before.
 // The order depends on N, K and the number of blocks alone. Loads of weights start before the previous kernel has
 // finished: weights must not be written by a kernel still in flight on the stream.
 #include <cuda_fp16.h>
@@ -129,6 +131,9 @@ struct Operands {
   unsigned int* arrived; // [row blocks], zero between launches
   int m, n, row_blocks, k_units, x_stride, y_stride;
   Scale scale;
+#ifdef STREAM_SENDS
+  ENTRY(mail)::Ends ends;
+#endif
 };
 
 __device__ __forceinline__ int first_unit(unsigned block, unsigned units, unsigned blocks) { return block * units / blocks; }
@@ -214,6 +219,28 @@ __device__ __forceinline__ void store(const Operands& o, int row_block, int grou
   }
 }
 
+#ifdef STREAM_SENDS
+// FP32 values into every rank's inbox: two lanes of neighbouring columns exchange halves, so that each
+// has two columns of one row.
+__device__ __forceinline__ void leave(const Operands& o, int row_block, int group, int lane, const float4 (&v)[2], unsigned int epoch) {
+  const int g = lane >> 2, c = lane & 3, odd = g & 1, row = 2 * c + odd;
+  const float a[2][4] = {{v[0].x, v[0].y, v[0].z, v[0].w}, {v[1].x, v[1].y, v[1].z, v[1].w}};
+#pragma unroll
+  for (int t = 0; t < 2; t++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int first = row_block * kRows + (group * 2 + t) * 16 + half * 8;
+      const float scale = scale_of(o.scale, min(first + g, o.n - 1));
+      const float kept = (odd ? a[t][2 * half + 1] : a[t][2 * half]) * scale, passed = (odd ? a[t][2 * half] : a[t][2 * half + 1]) * scale;
+      const float other = __shfl_xor_sync(~0u, passed, 4);
+      const float2 two = odd ? make_float2(other, kept) : make_float2(kept, other);
+      const int column = first + (g & ~1);
+      if (row >= o.m || column >= o.n) continue;  // n is even
+      ENTRY(mail)::send_all(o.ends, epoch, row, column, two);
+    }
+}
+#endif
+
 template <Form kForm>
 __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_constant__ Operands o) {
   extern __shared__ __align__(128) uint8_t raw[];
@@ -231,7 +258,9 @@ __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_const
     *reinterpret_cast<uint4*>(&s.stage[stage].x[o.m + rest / (kK / 8)][rest % (kK / 8) * 16]) = make_uint4(0, 0, 0, 0);
   }
   __syncthreads();
+#ifndef STREAM_SENDS
   sm90::launch_next();
+#endif
 
   if (warp == kWarps) {
     const uint8_t* weight = o.weight + static_cast<int64_t>(begin) * kUnitBytes;
@@ -255,6 +284,9 @@ __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_const
     const int ahead = min(end - begin, kStages), before = min(ahead, kBefore);
     for (int i = 0; i < before; i++) weights(i);
     sm90::wait_for_previous();
+#ifdef STREAM_SENDS
+    sm90::launch_next();
+#endif
     for (int i = 0; i < before; i++) activations(i);
     for (int i = before; i < ahead; i++) weights(i), activations(i);
 #pragma unroll 1
@@ -272,6 +304,10 @@ __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_const
   uint32_t x = sm90::smem(s.stage[0].x) + g * kXStride + k_tile * 128 + c * 32;
   uint32_t stage = 0, barrier = sm90::smem(&s.full[0]), parity = 0, empty = kEmpty;
   mine.keep(), sm90::keep(x);
+#ifdef STREAM_SENDS
+  sm90::barrier_wait(barrier, 0);  // the copying warp has waited for the kernels before, the last publication among them
+  const unsigned int epoch = ENTRY(mail)::after(__ldcg(&o.ends.state->epoch));
+#endif
   for (int unit = begin; unit < end;) {
     const int row_block = unit / o.k_units, stop = min(end, (row_block + 1) * o.k_units);
     const bool first = unit == row_block * o.k_units, whole = first && stop == (row_block + 1) * o.k_units;
@@ -305,7 +341,11 @@ __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_const
       sm90::named_barrier(kConsumed, kConsumers);
       v[1] = s.half_sum[group][1][lane];
     }
+#ifdef STREAM_SENDS
+    if (k_tile == 0 && first) leave(o, row_block, group, lane, v, epoch);
+#else
     if (k_tile == 0 && first) store<kForm>(o, row_block, group, lane, v);
+#endif
 #else
     if (!whole) {
       float4* partial = reinterpret_cast<float4*>(o.partial) + row_block * (kOutputs / 4) + group * 64 + lane;
@@ -330,32 +370,28 @@ __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_const
   }
 }
 
-}
-using namespace ENTRY(code);
-
-EXPORT int ENTRY(revision)() { return 1; }
-
-// Bytes of workspace for `row_blocks` row blocks on `blocks` blocks; it must be zero before its first use.
-EXPORT int64_t ENTRY(workspace_bytes)(int row_blocks, int blocks) {
+// Bytes of workspace: a counter of each row block, then shares.
+inline int64_t workspace_of(int row_blocks, int blocks) {
   return static_cast<int64_t>(row_blocks) * 4 + 128 + static_cast<int64_t>(blocks + row_blocks) * kOutputs * 4;
 }
-
-// weight: row_blocks * k_units units; x: [m][>= k_units * 128] FP16; y: [m][n]; strides count elements.
-// form: gated counts gate (and up) rows in n. overlapped: launch before the previous kernel of the stream has finished.
-EXPORT int ENTRY(run)(const void* weight, const void* x, void* y, void* workspace, int m, int n, int row_blocks, int k_units, int x_stride,
-                      int y_stride, Scale scale, int form, int overlapped, int blocks, void* stream_) {
+inline Operands operands_of(const void* weight, const void* x, void* y, void* workspace, int m, int n, int row_blocks, int k_units,
+                            int x_stride, int y_stride, Scale scale) {
   const int64_t counters = (static_cast<int64_t>(row_blocks) * 4 + 127) / 128 * 128;
-  Operands o{static_cast<const uint8_t*>(weight), static_cast<const __half*>(x), y,
-             reinterpret_cast<float*>(static_cast<uint8_t*>(workspace) + counters), static_cast<unsigned int*>(workspace),
-             m, n, row_blocks, k_units, x_stride, y_stride, raised(scale)};
-  auto kernel = form == kGated ? stream<kGated> : form == kWide ? stream<kWide> : stream<kPlain>;
+  return {static_cast<const uint8_t*>(weight), static_cast<const __half*>(x), y,
+          reinterpret_cast<float*>(static_cast<uint8_t*>(workspace) + counters), static_cast<unsigned int*>(workspace),
+          m, n, row_blocks, k_units, x_stride, y_stride, raised(scale)};
+}
+
+template <Form kForm>
+cudaError_t launch_stream(const Operands& o, int overlapped, int blocks, void* stream_) {
+  const auto kernel = stream<kForm>;
   cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSizeBytes);
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = overlapped;
   cudaLaunchConfig_t config{};
-  config.gridDim = min(blocks, row_blocks * k_units);
+  config.gridDim = min(blocks, o.row_blocks * o.k_units);
   config.blockDim = kThreads;
   config.dynamicSmemBytes = kSizeBytes;
   config.stream = static_cast<cudaStream_t>(stream_);
@@ -364,3 +400,23 @@ EXPORT int ENTRY(run)(const void* weight, const void* x, void* y, void* workspac
   error = cudaLaunchKernelEx(&config, kernel, o);
   return error != cudaSuccess ? error : cudaGetLastError();
 }
+
+}
+
+#ifndef STREAM_SENDS
+using namespace ENTRY(code);
+
+EXPORT int ENTRY(revision)() { return 1; }
+
+// Bytes of workspace for `row_blocks` row blocks on `blocks` blocks; it must be zero before its first use.
+EXPORT int64_t ENTRY(workspace_bytes)(int row_blocks, int blocks) { return workspace_of(row_blocks, blocks); }
+
+// weight: row_blocks * k_units units; x: [m][>= k_units * 128] FP16; y: [m][n]; strides count elements.
+// form: gated counts gate (and up) rows in n. overlapped: launch before the previous kernel of the stream has finished.
+EXPORT int ENTRY(run)(const void* weight, const void* x, void* y, void* workspace, int m, int n, int row_blocks, int k_units, int x_stride,
+                      int y_stride, Scale scale, int form, int overlapped, int blocks, void* stream) {
+  const Operands o = operands_of(weight, x, y, workspace, m, n, row_blocks, k_units, x_stride, y_stride, scale);
+  return form == kGated  ? launch_stream<kGated>(o, overlapped, blocks, stream)
+         : form == kWide ? launch_stream<kWide>(o, overlapped, blocks, stream) : launch_stream<kPlain>(o, overlapped, blocks, stream);
+}
+#endif

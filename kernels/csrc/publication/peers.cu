@@ -1,6 +1,9 @@
-// Publication of a row-parallel projection: a block of 640 threads per row sends its FP32 values into every other rank's memory, takes
+// Publication between GPUs: a block of 640 threads per row sends its FP32 values into every other rank's memory, takes
 // theirs as they come, adds all in rank order, rounds, adds the residual, and norms the sum in the order of rms.cuh. Without a
 // residual and a scale it ends with the rounded sum.
+// Where the projection before it sends (`kSent`), to this rank's inbox too, it takes all rows as they come and waits for that kernel,
+// whose end waits until the link has acknowledged its stores, when its own work is done. That projection lets it begin only once all
+// its blocks have waited for the kernels before, so that the residual and the epoch are there.
 //
 // A value travels with the epoch of its publication in one 64-bit word, which is written and read as a whole: it is there when its
 // epoch is, so that no flag, and no fence for one, has to follow it over the link. All are system-scope accesses. Inbox of a rank:
@@ -12,7 +15,7 @@
 #include "abi.h"
 #include "rms.cuh"
 
-namespace ENTRY(code) {  // named: nvcc gives an unnamed one another name in every build
+namespace ENTRY(mail) {  // named: nvcc gives an unnamed one another name in every build
 
 using namespace rms;
 
@@ -24,17 +27,22 @@ constexpr unsigned int kLooks = 1024;  // between two looks at the clock
 struct State { unsigned int epoch, arrived, lost, unused; };
 struct Words { uint64_t x[kPiece]; };
 
+// A rank's end: the inboxes of all, its own among them.
+struct Ends {
+  uint64_t* inbox[kMostRanks];
+  State* state;
+  int rank, size;
+};
 struct Operands {
   const float* partial;
   const void* residual;
   const float* scale;
   void *s, *y;
-  uint64_t* inbox[kMostRanks];
-  State* state;
+  Ends ends;
   volatile int* fault;  // lost rank + 1, epoch
   int64_t residual_stride;
   uint64_t limit_ns;
-  int rank, size, width;
+  int width;
   float eps;
   bool collect;
 };
@@ -54,9 +62,17 @@ __device__ __forceinline__ uint64_t word(float value, unsigned int epoch) { retu
 __device__ __forceinline__ float value(uint64_t word) { return __uint_as_float(static_cast<uint32_t>(word)); }
 __device__ __forceinline__ bool of(uint64_t word, unsigned int epoch) { return static_cast<uint32_t>(word >> 32) == epoch; }
 
-// Where `source` puts row `row` of `epoch` in an inbox.
-__device__ __forceinline__ uint64_t* place(uint64_t* inbox, const Operands& o, unsigned int epoch, int source, int row) {
-  return inbox + (static_cast<int64_t>((epoch & 1) * o.size + source) * kMostRows + row) * kMostWidth;
+__device__ __forceinline__ unsigned int after(unsigned int epoch) { return epoch + 1 ? epoch + 1 : 2; }
+// Where `source` puts row `row` of `epoch` in the inbox of `rank`.
+__device__ __forceinline__ uint64_t* place(const Ends& ends, int rank, unsigned int epoch, int source, int row) {
+  return ends.inbox[rank] + (static_cast<int64_t>((epoch & 1) * ends.size + source) * kMostRows + row) * kMostWidth;
+}
+// Two neighbouring values of this rank's row to every rank, those first that are further away.
+__device__ __forceinline__ void send_all(const Ends& ends, unsigned int epoch, int row, int column, float2 two) {
+  const uint64_t a = word(two.x, epoch), b = word(two.y, epoch);
+  for (int peer = 0; peer < ends.size; peer++)
+    if (peer != ends.rank) send(place(ends, peer, epoch, ends.rank, row) + column, a, b);
+  send(place(ends, ends.rank, epoch, ends.rank, row) + column, a, b);
 }
 
 // This thread's pieces of one source, all looked at together until each has its epoch; false if the limit ends it.
@@ -83,14 +99,14 @@ __device__ bool take(const Operands& o, const uint64_t* from, unsigned int epoch
 }
 
 __device__ __forceinline__ void lose(const Operands& o, unsigned int epoch, int source) {
-  if (atomicExch(&o.state->lost, source + 1u) == 0) {
+  if (atomicExch(&o.ends.state->lost, source + 1u) == 0) {
     o.fault[1] = static_cast<int>(epoch);
     __threadfence_system();
     o.fault[0] = source + 1;
   }
 }
 
-template <typename A, int kPieces>
+template <typename A, int kPieces, bool kSent>
 __global__ void __launch_bounds__(kThreads) publish(const __grid_constant__ Operands o) {
   __shared__ float4 summed[kMostWidth / kPiece];
   __shared__ float of_warp[kNormWarps];
@@ -100,26 +116,29 @@ __global__ void __launch_bounds__(kThreads) publish(const __grid_constant__ Oper
 #pragma unroll
   for (int i = 0; i < kPieces; i++)
     if (o.scale && first + i * kStep < o.width) scale[i] = __ldg(reinterpret_cast<const float4*>(o.scale + first + i * kStep));
-  sm90::wait_for_previous();
+  if constexpr (!kSent) sm90::wait_for_previous();
 
-  const unsigned int before = __ldcg(&o.state->epoch), epoch = before + 1 ? before + 1 : 2;
-  const bool lost = __ldcg(&o.state->lost) != 0;
+  const Ends& ends = o.ends;
+  const unsigned int epoch = after(__ldcg(&ends.state->epoch));
+  const bool lost = __ldcg(&ends.state->lost) != 0;
   float own[kPieces][kPiece] = {};
-#pragma unroll
-  for (int i = 0; i < kPieces; i++)
-    if (first + i * kStep < o.width) {
-      const float4 x = __ldcg(reinterpret_cast<const float4*>(o.partial + static_cast<int64_t>(row) * o.width + first + i * kStep));
-      own[i][0] = x.x, own[i][1] = x.y, own[i][2] = x.z, own[i][3] = x.w;
-    }
-  for (int peer = 0; peer < o.size; peer++) {
-    if (peer == o.rank) continue;
-    uint64_t* to = place(o.inbox[peer], o, epoch, o.rank, row) + first;
+  if constexpr (!kSent) {
 #pragma unroll
     for (int i = 0; i < kPieces; i++)
       if (first + i * kStep < o.width) {
-        send(to + i * kStep, word(own[i][0], epoch), word(own[i][1], epoch));
-        send(to + i * kStep + 2, word(own[i][2], epoch), word(own[i][3], epoch));
+        const float4 x = __ldcg(reinterpret_cast<const float4*>(o.partial + static_cast<int64_t>(row) * o.width + first + i * kStep));
+        own[i][0] = x.x, own[i][1] = x.y, own[i][2] = x.z, own[i][3] = x.w;
       }
+    for (int peer = 0; peer < ends.size; peer++) {
+      if (peer == ends.rank) continue;
+      uint64_t* to = place(ends, peer, epoch, ends.rank, row) + first;
+#pragma unroll
+      for (int i = 0; i < kPieces; i++)
+        if (first + i * kStep < o.width) {
+          send(to + i * kStep, word(own[i][0], epoch), word(own[i][1], epoch));
+          send(to + i * kStep + 2, word(own[i][2], epoch), word(own[i][3], epoch));
+        }
+    }
   }
 
   Piece<A> v[kPieces];
@@ -129,21 +148,25 @@ __global__ void __launch_bounds__(kThreads) publish(const __grid_constant__ Oper
       if (o.residual && first + i * kStep < o.width) v[i] = load(static_cast<const A*>(o.residual) + row * o.residual_stride + first + i * kStep);
     float total[kPieces][kPiece];
     const uint64_t until_ns = now_ns() + o.limit_ns;
-    for (int source = 0; source < o.size; source++) {
+    auto of_source = [&](int source, float (&part)[kPieces][kPiece]) {
+      if (take<kPieces>(o, place(ends, ends.rank, epoch, source, row), epoch, lost, until_ns, part)) return;
+      lose(o, epoch, source);
+#pragma unroll
+      for (int i = 0; i < kPieces; i++)
+#pragma unroll
+        for (int j = 0; j < kPiece; j++) part[i][j] = __uint_as_float(0x7FFFFFFFu);
+    };
+    for (int at = 0; at < ends.size; at++) {
+      // Its own rows come first, and a sum of two is the same in either order.
+      const int source = kSent && ends.rank == 1 && at < 2 ? 1 - at : at;
       float part[kPieces][kPiece] = {};
-      if (source != o.rank && !take<kPieces>(o, place(o.inbox[o.rank], o, epoch, source, row), epoch, lost, until_ns, part)) {
-        lose(o, epoch, source);
-#pragma unroll
-        for (int i = 0; i < kPieces; i++)
-#pragma unroll
-          for (int j = 0; j < kPiece; j++) part[i][j] = __uint_as_float(0x7FFFFFFFu);
-      }
+      if (kSent || source != ends.rank) of_source(source, part);
 #pragma unroll
       for (int i = 0; i < kPieces; i++)
 #pragma unroll
         for (int j = 0; j < kPiece; j++) {
-          const float x = source == o.rank ? own[i][j] : part[i][j];
-          total[i][j] = source == 0 ? x : total[i][j] + x;
+          const float x = !kSent && source == ends.rank ? own[i][j] : part[i][j];
+          total[i][j] = at == 0 ? x : total[i][j] + x;
         }
     }
 #pragma unroll
@@ -155,8 +178,9 @@ __global__ void __launch_bounds__(kThreads) publish(const __grid_constant__ Oper
         summed[threadIdx.x + i * kThreads] = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
       }
   }
+  __syncthreads();  // all of this block have read the epoch before
+  const bool last = threadIdx.x == kThreads - 1 && atomicAdd(&ends.state->arrived, 1u) == gridDim.x - 1;
   if (o.collect && o.scale) {
-    __syncthreads();
     if (threadIdx.x < kNormThreads) {  // the order of torch's RMSNorm, which knows 128 threads
       float sum = 0;
       for (int at = threadIdx.x; at * kPiece < o.width; at += kNormThreads) {
@@ -178,20 +202,31 @@ __global__ void __launch_bounds__(kThreads) publish(const __grid_constant__ Oper
         store(static_cast<A*>(o.y) + static_cast<int64_t>(row) * o.width + first + i * kStep, v[i]);
       }
   }
-  __syncthreads();
-  // The last block leaves the epoch behind: all have read the one before.
-  if (threadIdx.x == 0 && sm90::arrive_last(&o.state->arrived, gridDim.x)) o.state->epoch = epoch;
+  // When the last block arrived, all had read the epoch before. It leaves the next one behind, which nobody reads who has not waited for
+  // this kernel; no fence is needed, and none holds up the end. The projection's blocks that send have read it too: their rows are here.
+  if (last) ends.state->arrived = 0, ends.state->epoch = epoch;
+  if constexpr (kSent) sm90::wait_for_previous();  // and so for the projection
 }
 
-template <typename A>
+template <typename A, bool kSent>
 cudaError_t run(const Operands& o, int rows, void* stream) {
   const int pieces = (o.width + kStep - 1) / kStep;
-  return pieces <= 1 ? launch(publish<A, 1>, dim3(rows), kThreads, stream, o)
-         : pieces <= 2 ? launch(publish<A, 2>, dim3(rows), kThreads, stream, o) : launch(publish<A, 4>, dim3(rows), kThreads, stream, o);
+  return pieces <= 1 ? launch(publish<A, 1, kSent>, dim3(rows), kThreads, stream, o)
+         : pieces <= 2 ? launch(publish<A, 2, kSent>, dim3(rows), kThreads, stream, o) : launch(publish<A, 4, kSent>, dim3(rows), kThreads, stream, o);
+}
+// Type 0 FP16, 1 BF16.
+template <bool kSent>
+cudaError_t run(const Operands& o, int rows, int type, void* stream) {
+  return type == 0 ? run<__half, kSent>(o, rows, stream) : run<__nv_bfloat16, kSent>(o, rows, stream);
+}
+
+inline Ends ends_of(const uint64_t* inboxes, void* state, int rank, int size) {
+  Ends ends{{}, static_cast<State*>(state), rank, size};
+  for (int i = 0; i < size; i++) ends.inbox[i] = reinterpret_cast<uint64_t*>(inboxes[i]);
+  return ends;
 }
 
 }
-using namespace ENTRY(code);
 
 EXPORT int ENTRY(revision)() { return 1; }
 
@@ -212,8 +247,7 @@ EXPORT int ENTRY(attach)(const void* handle, void** mapped) {
 EXPORT int ENTRY(run)(const float* partial, const void* residual, const float* scale, void* s, void* y, const uint64_t* inboxes, void* state,
                       void* fault, int rank, int size, int rows, int width, int64_t residual_stride, int type, float eps, int64_t limit_ns,
                       int collect, void* stream) {
-  Operands o{partial, residual, scale, s, y, {}, static_cast<State*>(state), static_cast<volatile int*>(fault), residual_stride,
-             static_cast<uint64_t>(limit_ns), rank, size, width, eps, collect != 0};
-  for (int i = 0; i < size; i++) o.inbox[i] = reinterpret_cast<uint64_t*>(inboxes[i]);
-  return type == 0 ? ENTRY(code)::run<__half>(o, rows, stream) : ENTRY(code)::run<__nv_bfloat16>(o, rows, stream);
+  const ENTRY(mail)::Operands o{partial, residual, scale, s, y, ENTRY(mail)::ends_of(inboxes, state, rank, size), static_cast<volatile int*>(fault),
+                                residual_stride, static_cast<uint64_t>(limit_ns), width, eps, collect != 0};
+  return ENTRY(mail)::run<false>(o, rows, type, stream);
 }
