@@ -13,11 +13,11 @@ from campaigns.errors import UsageError
 _Number = TypeVar("_Number", int, float)
 # Lowest and highest, both allowed; a duration may be endless only where somebody can end it.
 _ENDS: dict[str, tuple[float, float]] = {
-    "campaign.startups": (1, math.inf),
+    "campaign.startups": (1, 1_000_000),
     "campaign.margin_percent": (0.001, 50.0),
-    "campaign.pairs": (1, math.inf),
-    "campaign.warmups": (0, math.inf),
-    "campaign.max_tokens": (1, math.inf),
+    "campaign.pairs": (1, 1_000_000),
+    "campaign.warmups": (0, 10_000),
+    "campaign.max_tokens": (1, 2**31 - 1),
     "campaign.required_exactness": (1, 5),
     "startup.retries": (0, 100),
     "startup.calibrate_s": (0.0, 3600.0),
@@ -35,6 +35,7 @@ _ENDS: dict[str, tuple[float, float]] = {
     "sampling.top_p": (0.0, 1.0),
     "sampling.min_p": (0.0, 1.0),
 }
+MOST_PAIRS = 1_000_000  # of a campaign: every one of them is in memory, planned and reported
 _SAMPLING = "give it as sampling.…"
 _DECIDED = {
     **dict.fromkeys(("temperature", "top_k", "top_p", "min_p"), _SAMPLING),

@@ -32,6 +32,7 @@ from campaigns.plan import (
 )
 from orchestrator.settings.config import ArmConfig, CampaignConfig, Config, LeaseConfig
 from orchestrator.settings.limits import (
+    MOST_PAIRS,
     at_least,
     check_headers,
     check_proxy,
@@ -86,12 +87,22 @@ def build_plan(config: Config, prompts: Prompts) -> CampaignPlan:
         calibrate_s=s.calibrate_s,
         profile=c.profile,
     )
+    _check_size(plan)
     _check_arms(plan)
     if plan.lease.parallel > 1 and plan.server.adapter == "attach":
         raise UsageError(
             f"lease.parallel={plan.lease.parallel}: an attached server is one, and startups side by side would share it"
         )
     return plan
+
+
+def _check_size(plan: CampaignPlan) -> None:
+    prompts = sum(len(fixture.seeds) for fixture in plan.fixtures)
+    if plan.startups * prompts * plan.pairs > MOST_PAIRS:
+        raise UsageError(
+            f"campaign.startups={plan.startups}, {prompts} prompts with seeds and campaign.pairs={plan.pairs} make "
+            f"{plan.startups * prompts * plan.pairs:,} pairs: at most {MOST_PAIRS:,} are a campaign; ask for fewer"
+        )
 
 
 def _min_startups(c: CampaignConfig) -> int:

@@ -43,6 +43,8 @@ def query(reader: Reader, sql: str, *, max_rows: int = 1000, max_s: float = 10.0
         rows = cursor.fetchmany(max_rows + 1)
     except (sqlite3.Error, sqlite3.Warning) as error:
         _free(connection)
+        if "malformed" in str(error):
+            raise  # the file, and not the question
         raise UsageError(_sentence(str(error), max_s, meant(reader.connection, sql, str(error)))) from error
     finally:
         _free(connection)

@@ -21,6 +21,12 @@ from campaigns.errors import StoreUnreadable, StoreUnwritable, StoreWarning, Usa
 
 BUSY_TIMEOUT_S = 30.0
 _NOT_A_DATABASE = "file is not a database"
+_DAMAGED = (
+    "malformed",
+    "I/O",
+    "no such table",
+    "no such column",
+)  # a revision has its tables, or somebody dropped them
 
 
 def writer_engine(path: Path, *, foreign_keys: bool = True) -> Engine:
@@ -96,10 +102,12 @@ def writing(path: Path) -> Iterator[None]:
 
 def complaint(path: Path, error: BaseException) -> StoreUnreadable | None:
     """What SQLite says of a damaged or busy file, as one sentence; None for an error that is none of its own."""
+    while not isinstance(error, DBAPIError | sqlite3.DatabaseError):
+        if error.__cause__ is None:
+            return None
+        error = error.__cause__  # pandas wraps what it was told
     cause = str(error.orig if isinstance(error, DBAPIError) else error)
-    if not isinstance(error, DBAPIError | sqlite3.DatabaseError):
-        return None
-    if "malformed" in cause or "I/O" in cause:
+    if any(words in cause for words in _DAMAGED):
         return StoreUnreadable(f"the store {path} is damaged ({cause}): go back to a copy of it")
     if "locked" in cause:
         return StoreUnreadable(f"the store {path} was locked for {BUSY_TIMEOUT_S:.0f} s: ask again later")

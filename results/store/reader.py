@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, RowMapping, Table, select, text
+from sqlalchemy.exc import DBAPIError
 
 from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.plan import Role
@@ -120,8 +121,11 @@ class Reader:
         self._own_copy = MigratedCopy() if copy is None else None
         self._copy = copy or self._own_copy
         self._engine = reader_engine(path)
-        self.connection = self._current(self._engine.connect())
-        self.damaged = Damaged(self.connection)
+        try:
+            self.connection = self._current(self._engine.connect())
+            self.damaged = Damaged(self.connection)
+        except DBAPIError as error:
+            raise complaint(path, error) or error from error
 
     @classmethod
     def open(cls, path: Path, copy: MigratedCopy | None = None) -> Reader:
@@ -154,6 +158,10 @@ class Reader:
             raise IdentityMismatch(
                 f"campaign {broken} is damaged: {self.damaged[broken]}; campaign verify {broken} names the rows, and "
                 "only another copy of the store has it whole"
+            )
+        if not ids and self.damaged:
+            raise IdentityMismatch(
+                f"the store {self.path} holds no campaign that can be read: {self.damaged.lines()[-1]}"
             )
         if not ids:
             raise UsageError(f"the store {self.path} holds no campaign yet: start one with `campaign run`")

@@ -145,6 +145,11 @@ def check_url(base_url: str) -> tuple[str, str, int]:
         host, port = None, None
     if not host or parts.scheme not in _PORTS:
         raise UsageError(f"server.base_url={base_url}: write http://HOST:PORT or https://HOST:PORT")
+    if "@" in parts.netloc:  # what follows is stored and shown, and nothing would send it
+        raise UsageError(
+            f"server.base_url names a user for {host}: a key comes by server.api_key_env=NAME or "
+            "server.api_key_file=FILE"
+        )
     return parts.scheme, host, port or _PORTS[parts.scheme]
 
 

@@ -238,6 +238,10 @@ def test_a_key_that_cannot_be_had_is_told(tmp_path: Path, content: str | None) -
         ("+server.headers.Authorization=x", "headers are stored: give a key by server.api_key_env=NAME"),
         ("+server.headers.'a b'=x", "cannot be read"),
         ("server.base_url=ftp://a", "write http://HOST:PORT or https://HOST:PORT"),
+        (
+            "server.base_url=http://me:word@127.0.0.1:80",
+            "names a user for 127.0.0.1: a key comes by server.api_key_env",
+        ),
     ],
 )
 def test_what_cannot_be_sent_is_refused(word: str, told: str) -> None:

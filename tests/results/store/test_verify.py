@@ -122,3 +122,33 @@ def test_what_an_immutable_reader_cannot_see_is_said(path, monkeypatch):
         monkeypatch.setattr(database, "_opened", refuse)
         with pytest.warns(StoreWarning, match="newest rows are in a log"):
             database.read_only(path).close()
+
+
+def dropped(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE look")
+
+
+def overwritten(path):
+    """The page that holds the campaign's own row."""
+    with closing(sqlite3.connect(path)) as connection:
+        [page] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'campaign'").fetchone()
+        [size] = connection.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\x55" * size)
+
+
+@pytest.mark.parametrize("damage", [dropped, overwritten])
+@pytest.mark.parametrize("command", ["history", "report last", "verify last"])
+def test_a_file_that_lost_a_table_or_a_page_is_damaged_whoever_reads_it(path, capsys, damage, command):
+    damage(path)
+    assert main([*command.split(), "--store", str(path)]) == 5
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_last_of_a_store_whose_only_campaign_is_damaged_names_it(path, capsys):
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE campaign SET plan_json = '{}'")
+    assert main(["report", "last", "--store", str(path)]) == 6
+    assert "no campaign that can be read" in capsys.readouterr().err
