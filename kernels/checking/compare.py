@@ -88,7 +88,9 @@ def _shape_of(arguments: tuple[Any, ...]) -> tuple[int, ...]:
 
 @contextmanager
 def poisoned_allocations() -> Iterator[list[Guarded]]:
-    """Inside, `torch.empty`, `torch.empty_like` and `Tensor.new_empty` give guarded tensors; yields them as they come.
+    """Inside, `torch.empty`, `torch.empty_like`, `Tensor.new_empty` and `torch.zeros` give guarded tensors.
+
+    Yields them as they come. Zeros are a kernel's scratch memory, made on its first use.
 
     An output a kernel forgot to write is NaN, one it wrote beyond no longer is intact.
     """
@@ -107,8 +109,12 @@ def poisoned_allocations() -> Iterator[list[Guarded]]:
     def new_empty(own: Tensor, *shape: Any, dtype: torch.dtype | None = None, device: Any = None, **_: Any) -> Tensor:
         return keep(_shape_of(shape), dtype or own.dtype, device or own.device)
 
+    def zeros(*shape: Any, dtype: torch.dtype | None = None, device: Any = None, **_: Any) -> Tensor:
+        return empty(*shape, dtype=dtype, device=device).zero_()
+
     with (
         mock.patch.object(torch, "empty", empty),
+        mock.patch.object(torch, "zeros", zeros),
         mock.patch.object(torch, "empty_like", empty_like),
         mock.patch.object(torch.Tensor, "new_empty", new_empty),
     ):

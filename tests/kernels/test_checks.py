@@ -11,6 +11,7 @@ from kernels.attention import OP as ATTENTION
 from kernels.checking import checks
 from kernels.checking.cases import attention as attention_cases
 from kernels.checking.cases import gdn as gdn_cases
+from kernels.checking.cases import publication as publication_cases
 from kernels.checking.cases.attention import AttentionTrial
 from kernels.checking.cases.attention import Shape as AttentionShape
 from kernels.checking.cases.gdn import GdnTrial
@@ -18,7 +19,9 @@ from kernels.checking.cases.gdn import Shape as GdnShape
 from kernels.checking.cases.projection import ProjectionTrial
 from kernels.checking.compare import first_difference, guarded, inside_poison, poisoned_allocations, rel_l2, same_bytes
 from kernels.gdn import OP as GDN
+from kernels.native import device
 from kernels.projection import OP as PROJECTION
+from kernels.publication import OP as PUBLICATION
 from kernels.registry import Bitwise, Bound, Op, Schedule
 
 DENSE = PROJECTION.schedule("dense")
@@ -67,6 +70,30 @@ def test_a_write_outside_the_output_is_seen(place):
         return strays(x, weight) if x.new_empty(1).storage_offset() else into(x, weight)
 
     assert "was written beyond its end or before its start" in audit(watched)["guards/live"]
+
+
+def test_a_write_behind_scratch_memory_is_seen(monkeypatch):
+    monkeypatch.setattr(device, "_made", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+
+    def overrun(x, weight):
+        room = device.scratch("planted", x.device, 48)
+        assert not room.any(), "scratch memory is zero when it is made"
+        room.as_strided((16,), (1,), room.storage_offset() + 48).fill_(1)
+        return DENSE.run(x, weight)
+
+    assert "was written beyond its end or before its start" in audit(overrun)["guards/live"]
+
+
+def test_a_lost_rank_that_nobody_is_told_of_is_seen():
+    trial = next(case for case in publication_cases.CPU if case.id.endswith("-lost")).make("cpu")
+    native = PUBLICATION.schedule("cpu-shared")
+    if refusal := native.refusal(trial.problem):
+        pytest.skip(refusal.reason)
+    trial.set_state("live")
+    assert trial.untouched(trial.run(native)) is None
+    trial.own.mail.fault[1] = 1
+    assert trial.untouched({}) == "rank 2 is called lost in publication 1"
 
 
 def test_one_wrong_bit_is_seen_and_placed():
@@ -219,7 +246,7 @@ def test_poison_surrounds_and_fills():
     before = torch.empty
     with poisoned_allocations() as made:
         assert torch.empty(2, 2).isnan().all() and torch.zeros(1).new_empty((3,), dtype=torch.int64).eq(-1).all()
-    assert torch.empty is before and [tuple(a.tensor.shape) for a in made] == [(2, 2), (3,)]
+    assert torch.empty is before and [tuple(a.tensor.shape) for a in made] == [(2, 2), (1,), (3,)]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -1,31 +1,29 @@
 """The gate against faults planted in the native sources, by benchmarks/mutants.py."""
 
-import importlib.util
 import json
 import subprocess
 import sys
+import time
+from collections import deque
+from collections.abc import Collection
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
+from kernels.checking import before
+from kernels.checking.cases import cases_of
+from kernels.native.building import ensure
 from kernels.operators import OPERATORS, operator
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks/mutants.py"
+sys.path.insert(0, str(SCRIPT.parent))
 
+from planted import building, court, judging, sources  # noqa: E402  no package: the script's own folder
+from planted.equivalent import EQUIVALENT  # noqa: E402
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"benchmarks/{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-mutants = load("mutants")
-GROUPS = {device: mutants.groups(device) for device in ("cpu", "cuda")}
+GROUPS = {device: sources.groups(device) for device in ("cpu", "cuda")}
 
 
 @pytest.mark.parametrize("device", GROUPS)
@@ -36,48 +34,118 @@ def test_every_operators_source_offers_thirty_mutants_and_more(device: str) -> N
     listed = [file for files in GROUPS[device].values() for file in files]
     assert sorted(listed) == sorted(set[str]().union(*named) - {"include/abi.h"})
     for files in GROUPS[device].values():
-        drawn = mutants.drawn(files)
+        drawn = sources.drawn(files)
         assert len(drawn) > 36 and len({mutant.id for mutant in drawn}) == len(drawn)
         for mutant in drawn:
-            line = (mutants.CSRC / mutant.file).read_text().splitlines()[mutant.line]
+            line = (sources.CSRC / mutant.file).read_text().splitlines()[mutant.line]
             assert line == mutant.before != mutant.after
 
 
 def test_a_line_offers_what_changes_it_and_a_comment_nothing() -> None:
-    changed = list(mutants.changes("  if (i < 8) sum += 0.5f * x[i];  // at most 8 + 1"))
+    changed = list(sources.changes("  if (i < 8) sum += 0.5f * x[i];  // at most 8 + 1"))
     assert "  if (i <= 8) sum += 0.5f * x[i];  // at most 8 + 1" in changed
     assert "  if (i < 9) sum += 0.5f * x[i];  // at most 8 + 1" in changed
     assert "  if (i < 8) sum -= 0.5f * x[i];  // at most 8 + 1" in changed
     assert "  if (i < 8) sum += 0.505f * x[i];  // at most 8 + 1" in changed
     assert "  if (i < 8) ;" in changed and len(changed) == 6
-    assert not list(mutants.changes("// x < 8")) and not list(mutants.changes("#if WIDE > 8"))
+    assert not list(sources.changes("// x < 8")) and not list(sources.changes("#if WIDE > 8"))
 
 
 def test_what_is_called_equivalent_can_still_be_planted() -> None:
-    known = {mutant.id for device in ("cpu", "cuda") for files in mutants.groups(device).values()
-             for mutant in mutants.drawn(files)}  # fmt: skip
-    equivalent = load("mutants_equivalent").EQUIVALENT
-    assert equivalent.keys() <= known, "a line was changed: judge its mutants again"
-    assert all(len(reason) > 20 for reason in equivalent.values())
+    known = {mutant.id for device in ("cpu", "cuda") for files in sources.groups(device).values()
+             for mutant in sources.drawn(files)}  # fmt: skip
+    assert EQUIVALENT.keys() <= known, "a line was changed: judge its mutants again"
+    assert all(len(reason) > 20 for reason in EQUIVALENT.values())
+
+
+IDS = {"028d9d03": "a check", "042b517c": "a signal", "3ebe1335": "nothing"}  # of selection/scan.cpp, and what kills it
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: Any) -> Path:
+    """Three mutants of the CPU's selection, built."""
+    scan, cases = operator("selection").schedule("cpu-scan"), cases_of(operator("selection"), "cpu")
+    if refusal := scan.refusal(cases[0].make("cpu").problem):
+        pytest.skip(refusal.reason)
+    made = tmp_path_factory.mktemp("planted")
+    for spec in building.specs_of("cpu"):
+        if spec.operator == "selection":
+            ensure(spec, spec.archs[0])
+    choice = building.Choice(0, 2, only=tuple(IDS))
+    building.build_all(made, "cpu", {"selection": GROUPS["cpu"]["selection"]}, choice)
+    return made
+
+
+def judged(
+    folder: Path, until: float = float("inf"), only: Collection[str] = IDS, start: int = 0
+) -> dict[str, judging.Verdict]:
+    planned = [planned for planned in building.plan_of(folder).values() if planned.id in only]
+    jobs = deque(judging.Job("selection", planned.id, planned.file, start) for planned in planned)
+    out = folder / "verdicts.jsonl"
+    with out.open("w") as lines:
+        court.Court(folder, "cpu", lines, jobs, jobs=1, compilers=1, until=until).run()
+    return {verdict.id: verdict for verdict in court.verdicts_of([out])}
+
+
+@pytest.mark.parametrize("stays", [pytest.param(False, marks=pytest.mark.acceptance), True])
+def test_a_planted_fault_is_found_and_what_changes_nothing_is_not(
+    folder: Path, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A judge that stays has the next mutant's library, and the unchanged one, beside those of all before it."""
+    monkeypatch.setattr(judging, "STAYS", {"cpu"} if stays else set())
+    found = judged(folder)
+    assert {name: verdict.outcome for name, verdict in found.items()} == {
+        name: "survived" if by == "nothing" else "killed" for name, by in IDS.items()
+    }
+    assert found["042b517c"].said.startswith("SIG") and "bound/" in found["028d9d03"].said
+    assert found["3ebe1335"].seen == found["3ebe1335"].problems > 10
+
+
+def test_specifications_that_differ_in_name_alone_share_a_library_and_others_have_their_own() -> None:
+    names = {spec.name: building.body_of(spec).name for spec in building.specs_of("cuda")}
+    assert names["shortlist_codes"] == "shortlist_rows" and names["gated_nvfp4_stream"] == "projection_nvfp4_stream"
+    assert names["gdn_bv8"] == "gdn_bv8" and building.body_of(before.BUILD) is before.BUILD
+
+
+def test_a_judge_that_fails_what_is_unchanged_judges_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "STAYS", {"cpu"})
+    monkeypatch.setattr(judging.Bench, "failure", lambda bench, problem: "it is I who am broken")
+    assert {verdict.outcome for verdict in judged(folder).values()} == {"foul"}
+
+
+@pytest.mark.acceptance
+def test_a_judge_that_hangs_has_killed_and_one_that_cannot_begin_has_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(court, "HANG_S", {"cpu": 0.3})
+    monkeypatch.setattr(court, "FRESH", 1)
+    monkeypatch.setattr(judging.Bench, "failure", lambda bench, problem: time.sleep(60))
+    assert judged(folder, only=["3ebe1335"])["3ebe1335"].outcome == "killed"
+    monkeypatch.setattr(judging, "serve", lambda *operands: time.sleep(60))
+    assert judged(folder, only=["3ebe1335"])["3ebe1335"].outcome == "foul"
+
+
+@pytest.mark.acceptance
+def test_what_a_cut_run_saw_is_kept_and_gone_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = judging.Bench.failure
+
+    def slow(bench: judging.Bench, problem: judging.Problem) -> str | None:
+        time.sleep(0.2)
+        return failure(bench, problem)
+
+    monkeypatch.setattr(judging, "TURN_S", {"cpu": 0.3})
+    monkeypatch.setattr(judging.Bench, "failure", slow)
+    cut = judged(folder, time.monotonic() + 1.2, ["3ebe1335"])["3ebe1335"]
+    assert cut.outcome == "cut" and 0 < cut.seen < cut.problems
+    monkeypatch.setattr(judging.Bench, "failure", failure)
+    went_on = judged(folder, only=["3ebe1335"], start=cut.seen)["3ebe1335"]
+    assert went_on.outcome == "survived" and went_on.seen == went_on.problems
 
 
 def planted(group: str, *words: str) -> tuple[int, list[str]]:
     done = subprocess.run([sys.executable, SCRIPT, group, *words], capture_output=True, text=True, timeout=3500)
     assert done.stdout, done.stderr[-2000:]
     return done.returncode, done.stdout.splitlines()
-
-
-@pytest.mark.acceptance
-def test_a_planted_fault_is_found_and_an_equivalent_one_is_not() -> None:
-    """One of each, through the whole machinery."""
-    op = operator("selection")
-    from kernels.checking.cases import cases_of
-
-    if refusal := op.schedule("cpu-scan").refusal(cases_of(op, "cpu")[0].make("cpu").problem):
-        pytest.skip(refusal.reason)
-    code, lines = planted("selection", "--only", "473d29f9", "3ebe1335")
-    assert code == 0, lines
-    assert {line.split()[0] for line in lines[:-1]} == {"killed", "equivalent"}
 
 
 @pytest.mark.acceptance

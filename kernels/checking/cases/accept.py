@@ -12,29 +12,34 @@ from kernels.checking.cases.trial import Case, Draw, Outputs, Trial
 from kernels.checking.compare import inside_poison
 from kernels.registry import Schedule
 
-STATES = ("live", "certain", "foreign", "spent", "ties", "broken", "endless", "changed", "restored")
+STATES = ("live", "certain", "foreign", "spent", "echo", "ties", "broken", "endless", "changed", "restored")
 
 
 class AcceptTrial(Trial):
-    """Drafts come from laws near the target's: about half of them are accepted in the live states."""
+    """Drafts come from laws near the target's: about half of them are accepted in the live states.
+
+    Drawn on the CPU, so that one body is asked the same on every device.
+    """
 
     states = STATES
     places = ("live", "certain", "foreign")
 
     def __init__(self, rows: int, support: int, width: int, rule: Rule, device: str) -> None:
-        draw, self.rule = Draw(rows * 1_000_003 + support * 1_009 + width, device), rule
+        draw, self.rule = Draw(rows * 1_000_003 + support * 1_009 + width, "cpu"), rule
         values = draw.normal(rows, support, scale=2.0).sort(-1, descending=True).values
         ids = torch.stack([draw.permutation(1000)[:support] for _ in range(rows)])
         laws = torch.stack([draw.permutation(width) for _ in range(rows)])[: rows - 1]
         # Of the target's own best where it has as many, else tokens that it does not have.
-        known = torch.cat((ids, 1000 + torch.arange(rows * width, device=device).view(rows, width)), 1)
+        known = torch.cat((ids, 1000 + torch.arange(rows * width).view(rows, width)), 1)
         self.values, self.known = values, known[:-1].gather(1, laws)
         self.q = torch.softmax(draw.normal(rows - 1, width, scale=1.5).double() - laws * 0.4, -1)
-        self.pick = self.q.cumsum(-1).gt(torch.rand(rows - 1, 1, generator=draw.generator, device=device)).long()
+        pick = self.q.cumsum(-1).gt(torch.rand(rows - 1, 1, generator=draw.generator)).long().argmax(-1, keepdim=True)
+        tokens = self.known.gather(1, pick)[:, 0].to(device)
+        values, ids, self.values = values.to(device), ids.to(device), values.to(device)
+        self.known, self.q = self.known.to(device), self.q.to(device)
         self.best = Best(inside_poison(values), inside_poison(ids), inside_poison(values[:, 0] + 1))
-        tokens = self.known.gather(1, self.pick.argmax(-1, keepdim=True))[:, 0]
         self.chain = Chain(inside_poison(tokens), inside_poison(self.known, pad=rows % 3), inside_poison(self.q))
-        self.tokens, self.bonus = tokens.clone(), inside_poison(torch.tensor([3, 9, 27], device=device))
+        self.ids, self.tokens, self.bonus = ids, tokens.clone(), inside_poison(torch.tensor([3, 9, 27], device=device))
         made = {"live": (3, 9, 27), "changed": (3, 40, -(1 << 61))}
         self.known_as = {name: torch.tensor(values, device=device) for name, values in made.items()}
         self.problem = problem_of(self.best, self.chain, rule)
@@ -43,6 +48,7 @@ class AcceptTrial(Trial):
         """By fills and copies on the device alone: a graph may hold them."""
         best, chain = self.best, self.chain
         best.values.copy_(self.values)
+        best.ids.copy_(self.ids)
         best.largest.copy_(self.values[:, 0] + 1)
         chain.tokens.copy_(self.tokens)
         chain.ids.copy_(self.known)
@@ -56,6 +62,8 @@ class AcceptTrial(Trial):
             chain.ids[:, :count].copy_(best.ids[:-1, :count])
             chain.q[:, :count].fill_(1.0 if state == "spent" else 1e-9)
             chain.tokens.copy_(best.ids[:-1, 0] + 5000 * (state == "spent"))
+        if state == "echo":  # the next row's first is this row's draft
+            best.ids[1:, 0].copy_(chain.tokens)
         if state == "foreign":
             chain.ids.add_(5000)
             chain.tokens.add_(5000)

@@ -20,7 +20,9 @@ class OutputGateTrial(Trial):
     def __init__(self, rows: int, heads: int, dim: int, dtype: str, device: str) -> None:
         draw, kind = Draw(rows * 1_000_003 + heads * 1_009 + dim, device), getattr(torch, dtype)
         self.values = (draw.normal(rows, heads, dim, dtype=kind), draw.normal(rows, heads, dim, dtype=kind, scale=3.0))
-        self.x, self.gate = inside_poison(self.values[0]), inside_poison(self.values[1], dim)
+        # As a projection leaves them: behind each head's query, and in odd numbers of rows with other columns behind.
+        rooms = inside_poison(self.values[1].repeat(1, 1, 2).flatten(1), 8 * (rows % 2))
+        self.x, self.gate = inside_poison(self.values[0]), rooms.unflatten(1, (heads, 2 * dim))[..., dim:]
         self.problem = problem_of(self.x, self.gate)
 
     def set_state(self, state: str) -> None:

@@ -7,6 +7,7 @@ late ones and lost ones are in `tests/kernels/test_publication.py`.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -15,6 +16,7 @@ from kernels.checking.cases.norm import EPS
 from kernels.checking.cases.projection import weight_of
 from kernels.checking.cases.trial import Case, Draw, Outputs, Trial
 from kernels.checking.compare import inside_poison
+from kernels.errors import RankLost
 from kernels.projection import Weight, dense
 from kernels.publication import OP, Ranks, cpu, cuda, gathered, problem_of
 from kernels.registry import Schedule
@@ -41,7 +43,8 @@ class PublicationTrial(Trial):
         self.shares = [dense.run(x, weight, wide=True) for x, weight in zip(self.values, self.weights, strict=True)]
         self.sent = [share.clone() for share in self.shares]
         self.group = [Ranks(rank, size, self._gather) for rank in range(size)]
-        self.problem = problem_of(self.xs[self.rank], self.weights[self.rank], self.residual, self.group[self.rank])
+        self.own = self.group[self.rank]
+        self.problem = problem_of(self.xs[self.rank], self.weights[self.rank], self.residual, self.own)
         self._wire(size, device)
 
     def _wire(self, size: int, device: str) -> None:
@@ -64,9 +67,9 @@ class PublicationTrial(Trial):
 
     def launch(self, schedule: Schedule) -> tuple[torch.Tensor, torch.Tensor]:
         for ranks in self.group if schedule.build else ():
-            if ranks.rank != self.rank:
+            if ranks is not self.own:
                 self._send(ranks)
-        operands = (self.xs[self.rank], self.weights[self.rank], self.residual, self.scale, EPS, self.group[self.rank])
+        operands = (self.xs[self.rank], self.weights[self.rank], self.residual, self.scale, EPS, self.own)
         return schedule.run(*operands, self.project)
 
     def _send(self, ranks: Ranks) -> None:
@@ -89,13 +92,57 @@ def streamed(x: torch.Tensor, weight: Weight) -> torch.Tensor:
     return projection.OP.schedule("nvfp4-stream-exchange").run(x, weight, True)
 
 
+class LostTrial(PublicationTrial):
+    """A rank that sends once and never again: the outputs are NaN, and the host is told who is missing since when."""
+
+    states = ("live", "changed", "restored")
+
+    def __init__(self, *shape: Any) -> None:
+        super().__init__(*shape)
+        self.lost = (self.rank + 1) % len(self.group)
+        self.own.limit_s = 0.01
+
+    def run(self, schedule: Schedule) -> Outputs:
+        self.waits = schedule.build is not None  # the group's own library has its own way of saying so
+        if not self.waits:
+            return self.expected()
+        for ranks in self.group:
+            assert ranks.mail is not None
+            for memory in (*ranks.mail.keep, ranks.mail.state, ranks.mail.fault):
+                memory.zero_()
+        self.launch(schedule)
+        sending, self.group = self.group, [ranks for ranks in self.group if ranks.rank != self.lost]
+        try:
+            s, y = self.launch(schedule)
+        except RankLost:
+            return self.expected()
+        finally:
+            self.group = sending
+        return {"s": s.isnan().float(), "y": y.isnan().float()}
+
+    def expected(self) -> Outputs:
+        return {name: torch.ones(self.stream.shape, device=self.device) for name in ("s", "y")}
+
+    def untouched(self, outputs: Outputs) -> str | None:
+        mail = self.own.mail
+        if not self.waits:
+            return None
+        assert mail is not None
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        lost, epoch = mail.fault.tolist()
+        return None if (lost - 1, epoch) == (self.lost, 2) else f"rank {lost - 1} is called lost in publication {epoch}"
+
+
 def case(
     rows: int, width: int, k: int, place: tuple[int, int], dtype: str = "float32", form: str = "", bare: bool = False,
-    device: str = "cpu",
+    device: str = "cpu", made: type[PublicationTrial] = PublicationTrial,
 ) -> Case:  # fmt: skip
     """`place` is the rank under test and the number of ranks, `form` that of the weights if it is not `dtype`."""
     name = f"r{rows}-w{width}-k{k}-rank{place[0]}of{place[1]}-{dtype}{form and '-' + form}" + ("-bare" if bare else "")
-    return Case(name, partial(PublicationTrial, rows, width, k, place, dtype, form, bare), device)
+    return Case(
+        name + ("-lost" if made is LostTrial else ""), partial(made, rows, width, k, place, dtype, form, bare), device
+    )
 
 
 CPU = (
@@ -104,6 +151,7 @@ CPU = (
     case(5, 1024, 64, (3, 4), "bfloat16"),
     case(2, 37, 8, (7, 8)),
     case(7, 48, 32, (1, 2), "float16", bare=True),
+    case(3, 48, 32, (1, 3), made=LostTrial),
 )
 CUDA = (
     *(case(rows, 5120, 256, (rows % 2, 2), "float16", device="cuda") for rows in range(1, 9)),
@@ -117,6 +165,9 @@ CUDA = (
     case(8, 5120, 8704, (1, 2), "float16", "nvfp4", device="cuda"),
     case(7, 544, 1024, (2, 3), "float16", "nvfp4", device="cuda"),
     case(1, 5120, 1024, (0, 2), "float16", "nvfp4", bare=True, device="cuda"),
+    case(2, 7680, 64, (1, 2), "float16", device="cuda"),  # three pieces a thread
+    case(2, 128, 64, (1, 3), "float16", device="cuda", made=LostTrial),
+    case(1, 4, 64, (0, 2), "float16", device="cuda", made=LostTrial),  # by one thread
 )
 CASES = CPU + CUDA
 SANITIZED = (CUDA[0], CUDA[7], CUDA[10], CUDA[12], CUDA[13], CUDA[16])

@@ -92,6 +92,7 @@ CUDA = (
     case(8, 131, 256, 131 - 4, device="cuda"),  # a last row block of three rows, nearly all logits wanted
     case(8, 62080, 5120, 21, device="cuda"),
     case(7, 62080, 5120, 17, device="cuda"),
+    case(1, 3000, 5120, 17, device="cuda"),  # seven whole rows of x that are not there
 )
 CASES = CPU + CUDA
 SANITIZED = (CUDA[0], CUDA[4], CUDA[8])
