@@ -57,7 +57,7 @@ def _propose(options: argparse.Namespace) -> int:
         source = reader.resolve(options.source)
         refuse_profiled(reader, source, "a proposal rests on")
         if options.effect is None or options.half_width is not None:
-            print(forecast(reader, source, wanted), end="")
+            print(forecast(reader, source, wanted, asked=options.half_width is not None), end="")
         if options.effect is not None:
             print(expectation(reader, source, math.log1p(options.effect / 100)), end="")
     return int(Exit.COMPLETE)

@@ -18,9 +18,7 @@ def outlook(prepared: Prepared) -> str:
     every = [block for startup in range(plan.startups) for block in blocks(plan, startup)]
     num_pairs = len(pair_keys(plan))
     num_warmups = 2 * (sum(block.warmups for block in every) + plan.startups * life_warmups(plan))
-    num_requests = 2 * num_pairs + num_warmups
-    overhead_s = plan.startups * (speed.startup_s + plan.calibrate_s)
-    startups_s = num_requests * speed.request_s + overhead_s
+    startups_s = speed.startups_s(plan.startups, 2 * num_pairs, num_warmups, plan.calibrate_s)
     at_once = min(plan.lease.parallel, plan.startups)
     in_turn = math.ceil(plan.startups / at_once) / plan.startups  # of the time that one at a time takes
     total_s = speed.once_s + startups_s * in_turn
@@ -69,4 +67,4 @@ def _pace(prepared: Prepared) -> Pace:
         return GUESS
     with Reader.open(prepared.store_path) as reader:
         arguments = canonical_json(prepared.plan.server.args)
-        return pace(reader, prepared.fingerprint["weights_sha256"], arguments)
+        return pace(reader, prepared.fingerprint["weights_sha256"], arguments, prepared.plan.name)

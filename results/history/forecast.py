@@ -7,8 +7,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from campaigns.errors import NothingAdmissible, UsageError
 from campaigns.judging.looks import Looks
@@ -24,6 +26,8 @@ from campaigns.judging.planning import (
     variances,
 )
 from campaigns.judging.statistics import by_startup, percent, startup_medians
+from campaigns.judging.verdicts import counted
+from campaigns.plan import StartupMode
 from campaigns.records import StartupStatus
 from results.reading import frames
 from results.reading.effects import mean_startups
@@ -36,15 +40,19 @@ _SPREADS = ("fixture", "sd in startups %", "sd between %")
 _HEADER = (*_SPREADS, "startups", "pairs", "half width %", "80 % stay below %", "hours")
 
 
-def forecast(reader: Reader, campaign_id: str, wanted: float) -> str:
-    """A line per fixture, then the plan that serves them all. `wanted` is a half width as a logarithm."""
+def forecast(reader: Reader, campaign_id: str, wanted: float, *, asked: bool) -> str:
+    """A line per fixture, then the plan that serves them all. `wanted` is a half width as a logarithm.
+
+    Of a campaign that shows no spread the costs alone, or NothingAdmissible where a half width was `asked` for.
+    """
     found = {name: variances(by_startup(pairs)) for name, pairs in group_effects(reader, campaign_id).items()}
     known = {name: each for name, each in found.items() if each is not None}
-    if not known:
-        raise NothingAdmissible(
-            f"campaign {campaign_id} has no two startups with two admissible pairs: measure an A/A campaign first"
-        )
     cost = costs(reader, campaign_id)
+    if not known:
+        lacks = f"campaign {campaign_id} has no two startups with two admissible pairs"
+        if asked:
+            raise NothingAdmissible(f"{lacks}: measure an A/A campaign first")
+        return f"{lacks}: no precision can be told\n{cost.words()}\n{again(reader, campaign_id, cost)}"
     proposals = {name: propose(each, cost.startup_s, cost.pair_s, wanted) for name, each in known.items()}
     rows = [_row(name, known[name], proposal) for name, proposal in proposals.items()]
     header = (
@@ -99,7 +107,7 @@ class Costs:
 
 def costs(reader: Reader, campaign_id: str) -> Costs:
     requests = frames.requests(reader, campaign_id)
-    seconds = (requests.end_ns - requests.send_ns) * 1e-9
+    seconds = _spans_s(requests, json.loads(reader.campaign(campaign_id).plan_json))
     measured, warm = requests.phase == "measure", requests.phase == "warmup"
     per_arm = requests[measured].assign(s=seconds[measured]).groupby(["fixture", "seed", "role"]).s.mean()
     pair_s = float(per_arm.sum())
@@ -116,6 +124,13 @@ def costs(reader: Reader, campaign_id: str) -> Costs:
     began = min((_utc(life.startup.created_utc) for life in lives), default=None)
     once_s = (began - _utc(reader.campaign(campaign_id).created_utc)).total_seconds() if began else 0.0
     return Costs(max(0.0, once_s), startup_s, pair_s)
+
+
+def _spans_s(requests: pd.DataFrame, plan: dict[str, Any]) -> pd.Series:
+    """From each sending to the next, so that the pauses between requests are in them (`results.history.pace`)."""
+    life = ["startup", "startup_attempt", *(["role"] if plan["startup_mode"] == StartupMode.SEQUENTIAL else [])]
+    following = requests.sort_values("send_ns").groupby(life).send_ns.shift(-1)
+    return (following.fillna(requests.end_ns) - requests.send_ns) * 1e-9
 
 
 def _lived(lives: Sequence[Life]) -> dict[int, float]:
@@ -137,7 +152,8 @@ def again(reader: Reader, campaign_id: str, cost: Costs) -> str:
     """What the same plan takes another time."""
     plan = json.loads(reader.campaign(campaign_id).plan_json)
     startups, pairs = int(plan["startups"]), int(plan["pairs"])
-    return f"the same again: {startups} startups of {pairs} pairs, about {60 * cost.hours(startups, pairs):.1f} min\n"
+    many = f"{counted(startups, 'startup')} of {counted(pairs, 'pair')}"
+    return f"the same again: {many}, about {60 * cost.hours(startups, pairs):.1f} min\n"
 
 
 def _row(name: str, found: Variances, proposal: Proposal | None) -> tuple[object, ...]:

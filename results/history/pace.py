@@ -1,4 +1,8 @@
-"""How long things took before: the pace of recorded campaigns over the same weights. Reads the store only."""
+"""How long things took before: the pace of recorded campaigns over the same weights. Reads the store only.
+
+A request costs the time from its sending to the next one's, so that the pauses between requests are in it. The first
+answer to each arm loads and captures what later ones find, ten seconds and more on a GPU: its startup has it.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,42 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
+from campaigns.plan import StartupMode
 from results.store.reader import Reader
 
 _LIKE = """
 json_extract(c.fingerprint, '$.weights_sha256') = :weights
     AND json_extract(c.fingerprint, '$."server.args"') = :args
     AND NOT coalesce(json_extract(c.plan_json, '$.profile'), 0)
+    AND (:name = '' OR c.name = :name)
+"""
+# Servers of a sequential startup live one after the other: between them lies a stop and a start, and no pause.
+_COSTS = f"""
+SELECT r.campaign_id, r.startup, r.startup_attempt AS attempt, r.phase,
+    (coalesce(lead(r.send_ns) OVER (
+        PARTITION BY r.campaign_id, r.startup, r.startup_attempt,
+            CASE json_extract(c.plan_json, '$.startup_mode') WHEN '{StartupMode.SEQUENTIAL}' THEN r.role END
+        ORDER BY r.send_ns
+    ), r.end_ns) - r.send_ns) * 1e-9 AS cost_s,
+    row_number() OVER (
+        PARTITION BY r.campaign_id, r.startup, r.startup_attempt, r.role ORDER BY r.send_ns
+    ) > 1 AS later
+FROM request r JOIN campaign c USING (campaign_id) WHERE {_LIKE}
 """
 _REQUESTS = text(f"""
-SELECT count(*), avg(r.end_ns - r.sched_ns) * 1e-9 FROM request r JOIN campaign c USING (campaign_id) WHERE {_LIKE}
+SELECT count(*), avg(CASE WHEN later AND phase = 'measure' THEN cost_s END),
+    avg(CASE WHEN later AND phase = 'warmup' THEN cost_s END), avg(CASE WHEN later THEN cost_s END), avg(cost_s)
+FROM ({_COSTS})
 """)
-# Seconds of a complete startup beside its requests and the calibration: start, checks, pauses, scores, stop. A store of
-# another clock may say less than the server took to be ready.
+# Seconds of a complete startup beside its later requests and the calibration: start, checks, first answers, scores,
+# stop. A store of another clock may say less than the server took to be ready.
 _STARTUPS = text(f"""
+WITH costs AS ({_COSTS})
 SELECT avg(max(ready_s, lived_s - asked_s - calibrate_s)) FROM (
     SELECT max(s.ready_ns) * 1e-9 AS ready_s,
         (julianday(max(e.ended_utc)) - julianday(min(s.created_utc))) * 86400 AS lived_s,
-        (SELECT total(r.end_ns - r.sched_ns) * 1e-9 FROM request r WHERE r.campaign_id = s.campaign_id
-            AND r.startup = s.startup AND r.startup_attempt = s.attempt) AS asked_s,
+        (SELECT total(costs.cost_s) FROM costs WHERE costs.later AND costs.campaign_id = s.campaign_id
+            AND costs.startup = s.startup AND costs.attempt = s.attempt) AS asked_s,
         json_extract(c.plan_json, '$.calibrate_s') AS calibrate_s
     FROM startup s JOIN campaign c USING (campaign_id)
     LEFT JOIN startup_end e ON e.campaign_id = s.campaign_id AND e.startup = s.startup AND e.attempt = s.attempt
@@ -39,23 +61,35 @@ SELECT avg((julianday(began_utc) - julianday(created_utc)) * 86400) FROM (
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of a request, of a startup beside requests and calibration, of a campaign before its first startup."""
+    """Seconds of a request and of a warm-up that are not an arm's first, of a startup beside those and calibration, of
+    a campaign before its first startup."""
 
     request_s: float
+    warmup_s: float
     startup_s: float
     once_s: float
-    source: str  # where the three come from, in words
+    source: str  # where they come from, in words
+
+    def startups_s(self, startups: int, measured: int, warmups: int, calibrate_s: float) -> float:
+        """Of all startups one after the other, with as many requests of both arms together."""
+        first = 2 * startups
+        later_warmups = max(0, warmups - first)
+        later = max(0, measured + warmups - first) - later_warmups
+        return startups * (self.startup_s + calibrate_s) + later * self.request_s + later_warmups * self.warmup_s
 
 
-GUESS = Pace(2.0, 30.0, 10.0, "a guess: no campaign over these weights is recorded")
+GUESS = Pace(2.0, 2.0, 30.0, 10.0, "a guess: no campaign over these weights is recorded")
 
 
-def pace(reader: Reader, weights_sha256: str, server_args: str) -> Pace:
-    """From every recorded request over these weights and server arguments; the guess where there is none."""
-    like = {"weights": weights_sha256, "args": server_args}
-    count, request_s = reader.connection.execute(_REQUESTS, like).one()
+def pace(reader: Reader, weights_sha256: str, server_args: str, name: str = "") -> Pace:
+    """From recorded requests over these weights and server arguments: those of campaigns of that name if there are any,
+    which ask for the like, else all; the guess where there is none."""
+    like = {"weights": weights_sha256, "args": server_args, "name": name}
+    count, measured_s, warmup_s, later_s, every_s = reader.connection.execute(_REQUESTS, like).one()
     if not count:
-        return GUESS
+        return pace(reader, weights_sha256, server_args) if name else GUESS
     startup_s, once_s = (reader.connection.scalar(question, like) for question in (_STARTUPS, _ONCE))
-    source = f"{count} recorded requests over these weights"
-    return Pace(float(request_s), float(startup_s or GUESS.startup_s), max(0.0, float(once_s or 0.0)), source)
+    source = f"{count} recorded requests{f' of {name}' if name else ''} over these weights"
+    request_s = float(measured_s or later_s or every_s)
+    startup_s = float(startup_s or GUESS.startup_s)
+    return Pace(request_s, float(warmup_s or request_s), startup_s, max(0.0, float(once_s or 0.0)), source)

@@ -43,7 +43,7 @@ def test_a_plan_tells_the_time_of_twenty_prompts_from_six(tmp_path: Path) -> Non
     campaign(tmp_path, "run", slice_of(tmp_path, 6))
     longer = slice_of(tmp_path, 20)
     planned, _ = campaign(tmp_path, "plan", longer)
-    told = re.search(r"about ([\d.]+) min: .* \(14 recorded requests over these weights\)", planned)
+    told = re.search(r"about ([\d.]+) min: .* \(14 recorded requests of corpus148 over these weights\)", planned)
     assert told is not None, planned
     _, took_s = campaign(tmp_path, "run", longer)
     print(f"told {60 * float(told[1]):.0f} s, took {took_s:.1f} s")
