@@ -13,7 +13,9 @@ from campaigns.errors import Exit
 from campaigns.judging.verdicts import Evidence, Verdict
 from campaigns.plan import Fixture, Role
 from results.history.entries import Filter, history
+from results.reading import summary
 from results.reading.summary import summarise
+from results.reports import for_ci
 from results.reports.headline import headline
 from results.reports.report import render
 from results.store.reader import Reader
@@ -134,3 +136,11 @@ def test_a_mean_says_of_how_many_fixtures_it_is(ram):
     summary = found(ram / "partial.sqlite")
     assert summary.judgement.because.startswith("geometric mean of 2 of 3 fixtures (without f1), equal weights")
     assert summary.evidence is Evidence.PARTIAL and summary.exit_code() is Exit.SLOWER
+
+
+def test_every_verdict_is_told_apart_and_explained():
+    """A new one is decided, or fails under --strict, or there was nothing to judge; and the documentation has it."""
+    nothing = (Verdict.INADMISSIBLE, Verdict.NOTHING_MEASURED)
+    assert sorted([*for_ci._DECIDED, *summary._UNDECIDED, *nothing]) == sorted(Verdict)
+    told = (Path(__file__).parents[3] / "docs/statistics.md").read_text()
+    assert [verdict for verdict in Verdict if verdict.value not in told] == []
