@@ -8,7 +8,6 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any, NoReturn
 
 from campaigns.errors import CampaignError, Exit, OutputRefused, StoreWarning, UsageError, highest
@@ -104,7 +103,7 @@ def parser() -> Parser:
     from orchestrator import commands
 
     top = Parser(prog="campaign", description="Benchmark campaigns for speculative decoding.", epilog=_EPILOG)
-    top.add_argument("--version", action="version", version=_version(), help="this program's version, and its store's")
+    top.add_argument("--version", action=_Version, nargs=0, help="this program's version, and its store's")
     added = top.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for add in commands.ALL:
         add(added)
@@ -112,8 +111,14 @@ def parser() -> Parser:
     return top
 
 
-def _version() -> str:
-    return f"campaign {version('dflash2-campaigns')}, methodology {METHODOLOGY_VERSION}"
+class _Version(argparse.Action):
+    """argparse's own wants the words before anybody asks, and what is installed takes long to read."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *asked: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"campaign {version('dflash2-campaigns')}, methodology {METHODOLOGY_VERSION}")
+        parser.exit()
 
 
 def _describe(added: Any) -> None:

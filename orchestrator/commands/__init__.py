@@ -4,6 +4,7 @@ A face parses words and prints answers; it knows no way of measuring and makes n
 """
 
 from orchestrator.commands.annotate import add_archive_parser, add_note_parser, add_tag_parser
+from orchestrator.commands.baseline import add_baseline_parser
 from orchestrator.commands.bisect import add_bisect_parser
 from orchestrator.commands.completion import add_completion_parser
 from orchestrator.commands.corpus import add_corpus_parser
@@ -12,7 +13,6 @@ from orchestrator.commands.exchange import add_export_parser, add_import_parser
 from orchestrator.commands.floor import add_floor_parser
 from orchestrator.commands.gates import add_gates_parser, add_probe_parser, add_promote_parser
 from orchestrator.commands.history import (
-    add_baseline_parser,
     add_compare_parser,
     add_history_parser,
     add_query_parser,

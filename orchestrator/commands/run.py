@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.commands.options import Parser, campaign_argument, config_option, output_options, store_option
-from orchestrator.progress import Output
 
 _RUN = """Compose conf/ with Hydra overrides and run the campaign, e.g.
   campaign run                                        the embedded smoke campaign
@@ -39,6 +38,7 @@ def add_run_parser(subparsers: Any) -> None:
 def run_run(words: Sequence[str]) -> int:
     """The words behind `run`: ours are taken out, Hydra reads the rest."""
     from orchestrator.launch import run
+    from orchestrator.progress import Output
     from orchestrator.sweep import CHILD, child
 
     if list(words) == [CHILD]:
@@ -75,6 +75,7 @@ def add_resume_parser(subparsers: Any) -> None:
 
 def run_resume(options: argparse.Namespace) -> int:
     from orchestrator.campaign import resume
+    from orchestrator.progress import Output
 
     return resume(options.store, options.id, Output(options.format, options.quiet), strict=options.strict)
 

@@ -32,10 +32,11 @@ def differing_pairs(
 ) -> tuple[Differing, ...]:
     """At most MOST, in the order of running; pairs of which a request failed were not compared."""
     parted = ~failed & ((pairs.exactness < required) | pairs.divergence_index.notna())
-    return tuple(_differing(reader, row) for row in pairs[parted].head(MOST).itertuples())
+    ids = pairs.loc[parted, ["control_request_id", "candidate_request_id"]].head(MOST)
+    return tuple(_differing(reader, *map(int, of_pair)) for of_pair in ids.to_numpy())
 
 
-def _differing(reader: Reader, row: object) -> Differing:
-    both = [reader.request(int(getattr(row, f"{role}_request_id"))) for role in ("control", "candidate")]
+def _differing(reader: Reader, control: int, candidate: int) -> Differing:
+    both = [reader.request(request_id) for request_id in (control, candidate)]
     key = both[0].key
     return Differing(key.startup, key.fixture, key.seed, key.repeat, differing(*both))

@@ -24,6 +24,7 @@ from results.reading.repeats import repeat_trends
 from results.store.reader import Reader
 
 _PROMPT = ["fixture", "seed", "control_sent_seed"]
+_PARTED = ["startup", "fixture", "seed", "repeat", "divergence_index", "divergence_ids"]
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def build(name: str, of: Part, judgement: Judgement, setting: Setting) -> Group:
         candidate=of.candidate,
         settle_drift=of.sample.settle,
         candidate_settle_drift=_settle(of.admissible, setting.source, Role.CANDIDATE),
-        divergences=tuple(_divergence(row) for row in rows[rows.divergence_index.notna()].itertuples()),
+        divergences=tuple(_divergence(row) for row in rows.loc[rows.divergence_index.notna(), _PARTED].itertuples()),
         n_outliers=len(outliers([effect.delta_log for effect in of.sample.pairs])),
         n_unequal_rounds=int(unequal_rounds(of.admissible).sum()),
         repeats=of.sample.repeats,

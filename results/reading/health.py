@@ -13,6 +13,8 @@ from campaigns.plan import Role
 from campaigns.records import CPU_UUID, HIDDEN, Exactness, Failure
 from results.store.reader import Life, Reader
 
+_ANSWERED = ("fixture", "seed", "sent", "startup", "token_sha256")
+
 
 @dataclass(frozen=True)
 class Determinism:
@@ -30,22 +32,24 @@ class Determinism:
 def determinism(reader: Reader, measured: pd.DataFrame) -> tuple[Determinism, ...]:
     """Per role; an equality of token hashes, never a tolerance. Requests without ids are left out."""
     known = measured[measured.admissible & measured.token_sha256.notna()]
-    found = []
-    for role, rows in known.groupby("role"):
-        prompt = ["fixture", "seed", "sent"]
-        rows = rows.assign(sent=rows.sent_seed.fillna(rows.seed))
-        counts = rows.groupby(prompt)[["startup", "token_sha256"]].nunique()
-        repeated = counts[counts.startup > 1]
-        differing = tuple(
-            _differing(reader, rows[(rows.fixture == fixture) & (rows.seed == seed) & (rows.sent == sent)])
-            for fixture, seed, sent in repeated.index[repeated.token_sha256 > 1]
-        )
-        equal = len(repeated) - len(differing)
-        repeats = rows.groupby(["startup", *prompt]).token_sha256.agg(["size", "nunique"])
-        often = repeats[repeats["size"] > 1]
-        same = int((often["nunique"] == 1).sum())
-        found.append(Determinism(str(rows.arm.iloc[0]), str(role), len(repeated), equal, differing, len(often), same))
-    return tuple(found)
+    known = known.assign(sent=known.sent_seed.fillna(known.seed))
+    return tuple(_of_role(reader, str(role), rows) for role, rows in known.groupby("role"))
+
+
+def _of_role(reader: Reader, role: str, rows: pd.DataFrame) -> Determinism:
+    prompts: dict[tuple[str, int, float], dict[int, list[str]]] = {}  # to the hashes of each startup's answers
+    for *prompt, startup, sha256 in zip(*(rows[name] for name in _ANSWERED), strict=True):
+        prompts.setdefault(tuple(prompt), {}).setdefault(startup, []).append(sha256)
+    restarted = {prompt: by for prompt, by in sorted(prompts.items()) if len(by) > 1}
+    parted = [prompt for prompt, by in restarted.items() if len({sha for shas in by.values() for sha in shas}) > 1]
+    differing = tuple(
+        _differing(reader, rows[(rows.fixture == fixture) & (rows.seed == seed) & (rows.sent == sent)])
+        for fixture, seed, sent in parted
+    )
+    often = [shas for by in prompts.values() for shas in by.values() if len(shas) > 1]
+    same = sum(len(set(shas)) == 1 for shas in often)
+    equal = len(restarted) - len(parted)
+    return Determinism(str(rows.arm.iloc[0]), role, len(restarted), equal, differing, len(often), same)
 
 
 def _differing(reader: Reader, answers: pd.DataFrame) -> str:
