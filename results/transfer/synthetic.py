@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -105,10 +106,18 @@ def durations_ns(script: Script, n: int, num_q1: int, seed: int) -> list[int]:
     shape = 1 + script.round_noise * rng.standard_normal(n) + script.growth * np.linspace(-1, 1, n)
     total_ns = script.round_ms * 1e6 * n - num_q1 * _Q1_NS
     ends = np.round(np.cumsum(shape) / shape.sum() * total_ns).astype(np.int64)
-    return [int(ns) for ns in np.diff(ends, prepend=0)]
+    steps: list[int] = np.diff(ends, prepend=0).tolist()
+    return steps
 
 
 def rounds(script: Script, seed: int) -> tuple[Round, ...]:
+    """The seed draws noise alone: without any, equal scripts have equal rounds."""
+    shape = Script(script.trajectory, script.round_ms, round_noise=script.round_noise, growth=script.growth)
+    return _rounds(shape, seed if script.round_noise else 0)
+
+
+@lru_cache(maxsize=256)
+def _rounds(script: Script, seed: int) -> tuple[Round, ...]:
     drafted, accepted, emitted = counts(script.trajectory)
     num_q1 = max(0, script.trajectory.residual)
     spec = [
@@ -122,6 +131,11 @@ def rounds(script: Script, seed: int) -> tuple[Round, ...]:
         for i in range(1, num_q1 + 1)
     ]
     return (*spec, *q1)
+
+
+@lru_cache(maxsize=256)
+def _ids(seed: int, num_tokens: int) -> tuple[int, ...]:
+    return tuple(np.random.default_rng(seed).integers(0, 50_000, num_tokens).tolist())
 
 
 @dataclass
@@ -221,7 +235,7 @@ class Driver:
         end = first + decode_ns + script.client_delay_ns
         self._clock_ns = end + _GAP_NS
         self._position += 1
-        ids = tuple(np.random.default_rng(script.token_seed).integers(0, 50_000, script.trajectory.tokens).tolist())
+        ids = _ids(script.token_seed, script.trajectory.tokens)
         spec = [r for r in made if r.kind == "spec"]
         fixture = self.plan.fixture(step.key.fixture)
         return Request(
