@@ -92,8 +92,8 @@ def test_a_lost_rank_that_nobody_is_told_of_is_seen():
         pytest.skip(refusal.reason)
     trial.set_state("live")
     assert trial.untouched(trial.run(native)) is None
-    trial.own.mail.fault[1] = 1
-    assert trial.untouched({}) == "rank 2 is called lost in publication 1"
+    trial.own.mail.fault[1] = 2
+    assert trial.untouched({}) == "rank 2 is called lost in publication 2"
 
 
 def test_one_wrong_bit_is_seen_and_placed():

@@ -6,7 +6,9 @@ late ones and lost ones are in `tests/kernels/test_publication.py`.
 
 from __future__ import annotations
 
+import time
 from functools import partial
+from threading import Timer
 from typing import Any
 
 import torch
@@ -50,7 +52,7 @@ class PublicationTrial(Trial):
     def _wire(self, size: int, device: str) -> None:
         on = torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device)
         room = cuda.inbox_bytes(size) if device == "cuda" else cpu.inbox_bytes(size)
-        inboxes = [torch.zeros(room, dtype=torch.uint8, device=on) for _ in range(size)]
+        inboxes = [inside_poison(torch.zeros(room, dtype=torch.uint8, device=on)) for _ in range(size)]
         for ranks in self.group:
             addresses = tuple(inbox.data_ptr() for inbox in inboxes)
             ranks.mail = cuda.local(addresses, on, inboxes) if device == "cuda" else cpu.local(inboxes)
@@ -72,12 +74,12 @@ class PublicationTrial(Trial):
         operands = (self.xs[self.rank], self.weights[self.rank], self.residual, self.scale, EPS, self.own)
         return schedule.run(*operands, self.project)
 
-    def _send(self, ranks: Ranks) -> None:
+    def _send(self, ranks: Ranks, by: float = 1.0) -> None:
+        sent = self.sent[ranks.rank] * by
         if self.device == "cuda":
-            sent, kind = self.sent[ranks.rank], self.stream.dtype
-            cuda.exchange(sent, kind, self.residual, self.scale, EPS, ranks, collect=False)
+            cuda.exchange(sent, self.stream.dtype, self.residual, self.scale, EPS, ranks, collect=False)
         else:
-            cpu.exchange(self.sent[ranks.rank], ranks, collect=False)
+            cpu.exchange(sent, ranks, collect=False)
 
     def run(self, schedule: Schedule) -> Outputs:
         return dict(zip(("s", "y"), self.launch(schedule), strict=True))
@@ -92,15 +94,52 @@ def streamed(x: torch.Tensor, weight: Weight) -> torch.Tensor:
     return projection.OP.schedule("nvfp4-stream-exchange").run(x, weight, True)
 
 
+class AheadTrial(PublicationTrial):
+    """The others have sent what comes next, too, which must not stand where this rank still reads."""
+
+    def launch(self, schedule: Schedule) -> tuple[torch.Tensor, torch.Tensor]:
+        if not schedule.build:
+            return super().launch(schedule)
+        others = [ranks for ranks in self.group if ranks is not self.own]
+        for by in (1.0, -7.0):
+            for ranks in others:
+                self._send(ranks, by)
+        operands = (self.xs[self.rank], self.weights[self.rank], self.residual, self.scale, EPS, self.own, self.project)
+        s, y = schedule.run(*operands)
+        schedule.run(*operands)
+        return s, y
+
+
+class LateTrial(PublicationTrial):
+    """The others send while this rank waits. On the CPU, where a call leaves the interpreter to them."""
+
+    def launch(self, schedule: Schedule) -> tuple[torch.Tensor, torch.Tensor]:
+        group, self.group = self.group, [self.own]
+        others = [ranks for ranks in group if ranks is not self.own]
+        sending = Timer(0.003, lambda: [self._send(ranks) for ranks in others])
+        if schedule.build:
+            sending.start()
+        try:
+            return super().launch(schedule)
+        finally:
+            self.group = group
+            if schedule.build:
+                sending.join()
+
+
 class LostTrial(PublicationTrial):
-    """A rank that sends once and never again: the outputs are NaN, and the host is told who is missing since when."""
+    """A rank that sends twice and never again: the outputs are NaN, and the host is told who is missing since when."""
 
     states = ("live", "changed", "restored")
 
     def __init__(self, *shape: Any) -> None:
         super().__init__(*shape)
-        self.lost = (self.rank + 1) % len(self.group)
+        self.lost, self.turning = (self.rank + 1) % len(self.group), False
         self.own.limit_s = 0.01
+
+    def set_state(self, state: str) -> None:
+        super().set_state(state)
+        self.turning = state == "changed"
 
     def run(self, schedule: Schedule) -> Outputs:
         self.waits = schedule.build is not None  # the group's own library has its own way of saying so
@@ -110,7 +149,10 @@ class LostTrial(PublicationTrial):
             assert ranks.mail is not None
             for memory in (*ranks.mail.keep, ranks.mail.state, ranks.mail.fault):
                 memory.zero_()
-        self.launch(schedule)
+        for _ in range(2):
+            self.launch(schedule)
+        if self.turning and self.device == "cpu":  # of the clock: it must go on where its nanoseconds begin again
+            time.sleep((1 - self.own.limit_s / 2 - time.monotonic()) % 1)
         sending, self.group = self.group, [ranks for ranks in self.group if ranks.rank != self.lost]
         try:
             s, y = self.launch(schedule)
@@ -131,7 +173,7 @@ class LostTrial(PublicationTrial):
         if self.device == "cuda":
             torch.cuda.synchronize()
         lost, epoch = mail.fault.tolist()
-        return None if (lost - 1, epoch) == (self.lost, 2) else f"rank {lost - 1} is called lost in publication {epoch}"
+        return None if (lost - 1, epoch) == (self.lost, 3) else f"rank {lost - 1} is called lost in publication {epoch}"
 
 
 def case(
@@ -140,9 +182,8 @@ def case(
 ) -> Case:  # fmt: skip
     """`place` is the rank under test and the number of ranks, `form` that of the weights if it is not `dtype`."""
     name = f"r{rows}-w{width}-k{k}-rank{place[0]}of{place[1]}-{dtype}{form and '-' + form}" + ("-bare" if bare else "")
-    return Case(
-        name + ("-lost" if made is LostTrial else ""), partial(made, rows, width, k, place, dtype, form, bare), device
-    )
+    name += {AheadTrial: "-ahead", LateTrial: "-late", LostTrial: "-lost"}.get(made, "")
+    return Case(name, partial(made, rows, width, k, place, dtype, form, bare), device)
 
 
 CPU = (
@@ -151,6 +192,9 @@ CPU = (
     case(5, 1024, 64, (3, 4), "bfloat16"),
     case(2, 37, 8, (7, 8)),
     case(7, 48, 32, (1, 2), "float16", bare=True),
+    case(8, 8192, 8, (0, 2)),  # all of an inbox
+    case(3, 48, 32, (1, 3), made=AheadTrial),
+    case(3, 48, 32, (1, 3), made=LateTrial),
     case(3, 48, 32, (1, 3), made=LostTrial),
 )
 CUDA = (
