@@ -24,7 +24,8 @@ Code = list[tuple[int, str]]
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=Path, help="a library or cubin of one kernel")
+    parser.add_argument("library", type=Path, help="a library or cubin")
+    parser.add_argument("--kernel", default="", help="only kernels whose names contain this")
     parser.add_argument("--barrier", type=int, default=3)
     parser.add_argument("--threads", type=int, default=256)
     return parser.parse_args()
@@ -34,6 +35,15 @@ def code_of(text: str) -> Code:
     """(address, instruction) in order."""
     found = (INSTRUCTION.match(line) for line in text.splitlines())
     return [(int(match[1], 16), match[2]) for match in found if match]
+
+
+def kernels_of(library: Path) -> dict[str, Code]:
+    """What `cuobjdump` prints of every kernel of a library."""
+    if not (tool := shutil.which("cuobjdump")) or not library.is_file():
+        raise SystemExit(f"{library} is no file" if tool else "no cuobjdump in the PATH")
+    printed = subprocess.run([tool, "-sass", str(library)], capture_output=True, text=True, check=True).stdout
+    parts = re.split(r"Function : (\S+)", printed)[1:]
+    return {name: code_of(text) for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def barriers(code: Code, barrier: int, threads: int) -> tuple[list[int], set[int]]:
@@ -81,11 +91,10 @@ def reached(starts: Iterable[int], stops: set[int], after: Callable[[int], list[
 
 
 def main(options: argparse.Namespace) -> int:
-    if not (tool := shutil.which("cuobjdump")) or not options.library.is_file():
-        print(f"{options.library} is no file" if tool else "no cuobjdump in the PATH", file=sys.stderr)
-        return 2
-    printed = subprocess.run([tool, "-sass", str(options.library)], capture_output=True, text=True, check=True).stdout
-    return judge(code_of(printed), options.barrier, options.threads)
+    chosen = {name: code for name, code in kernels_of(options.library).items() if options.kernel in name}
+    if not chosen:
+        raise SystemExit(f"no kernel of {options.library} has {options.kernel!r} in its name")
+    return max([judge(code, options.barrier, options.threads) for code in chosen.values()])
 
 
 def judge(code: Code, barrier: int, threads: int) -> int:
