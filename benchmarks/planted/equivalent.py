@@ -138,9 +138,9 @@ EQUIVALENT: dict[str, str] = {
     "07d771aa": "after the first exchange both lanes of a pair hold its sum",
     "0818021f": "after the first exchange both lanes of a pair hold its maximum",
     "07e3a97a": "every value of a column finds the same maximum and sum, so any may write them",
-    # attention/grouped.cu
-    "0040063f": _MASK,
-    "03aea5af": "the columns behind the last row: " + _VAIN,
+    # attention/tiles.cuh, attention/grouped.cu
+    "82b815a1": _MASK,
+    "845a8874": "the columns behind the last row: " + _VAIN,
     "062b92c5": "an element beyond the four would be written, which is undefined, so the compiler ends the loop at two",
     # gdn/shared.cu, gdn/joint.cu
     "0369ce0c": _MASK,

@@ -12,7 +12,10 @@ from kernels.attention import cpu, cuda, gathered, reference
 from kernels.attention.problem import Problem, problem_of
 from kernels.registry import Op
 
-__all__ = ["OP", "Problem", "problem_of"]
+__all__ = ["BY_TABLE", "OP", "Problem", "problem_of"]
+
+BY_TABLE = frozenset({"grouped-cluster"})
+"""Schedules that do otherwise where the page table names few tokens, so that it is worth showing them a short one."""
 
 OP = Op(
     name="attention",

@@ -1,7 +1,8 @@
 """Verify attention on Hopper: per query head in scalars, and grouped on the tensor cores.
 
-`csrc/attention/scalar.cu` and `grouped.cu` state the order of operations. The number of splits follows from the
-device's multiprocessors and the number of heads alone, so it is fixed for a server's life; `splits_of` reports it.
+`csrc/attention/scalar.cu`, `tiles.cuh`, `grouped.cu` and `cluster.cu` state the order of operations. The number of
+splits follows from the device's multiprocessors and the number of heads alone, so it is fixed for a server's life;
+`splits_of` reports it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ Strides = c_int64 * 3
 HEAD = (*(c_void_p,) * 7, POINTER(c_int64), POINTER(c_int64))
 SCALAR_ENTRY = (*HEAD, *(c_int,) * 7, c_float, c_int, c_void_p)
 GROUPED_ENTRY = (*HEAD, *(c_int,) * 4, c_float, c_int, c_void_p)
+SHORT_ENTRY = (*(c_void_p,) * 6, POINTER(c_int64), POINTER(c_int64), *(c_int,) * 5, c_float, c_void_p)
+MOST_SHORT, MOST_PAGES, SHORT_COLUMNS = 4096, 32, 24  # tokens and entries of a page table, and heads of a cluster
 
 
 def dense_queries(problem: Problem) -> bool:
@@ -125,6 +128,32 @@ def grouped_runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
     return run
 
 
+def clustered_runner(spec: BuildSpec) -> Callable[..., torch.Tensor]:
+    """`run`: by clusters where the page table names few tokens, else as `grouped_runner`'s."""
+    long = grouped_runner(spec)
+
+    def run(
+        q: torch.Tensor,
+        k_pages: torch.Tensor,
+        v_pages: torch.Tensor,
+        page_table: torch.Tensor,
+        row_lengths: torch.Tensor,
+        scale: float,
+    ) -> torch.Tensor:
+        (rows, q_heads, _), (_, page_size, kv_heads, _), pages = q.shape, k_pages.shape, page_table.shape[0]
+        operands = (q, k_pages, v_pages, page_table, row_lengths)
+        if pages > MOST_PAGES or pages * page_size > MOST_SHORT or q_heads // kv_heads > SHORT_COLUMNS:
+            return long(*operands, scale)
+        library, out = native(spec, cuda_arch(q.device.index)), q.new_empty(q.shape)
+        pointers = (tensor.data_ptr() for tensor in (*operands, out))
+        strides = (Strides(*k_pages.stride()[:3]), Strides(*v_pages.stride()[:3]))
+        shape = (rows, q_heads, kv_heads, page_size, pages)
+        call(library.entry("run_short", SHORT_ENTRY), *pointers, *strides, *shape, scale, stream_of(q))
+        return out
+
+    return run
+
+
 def dtype_of(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
@@ -143,9 +172,12 @@ GROUPED_BUILD = BuildSpec(
     revision=1,
     language="cuda",
     sources=("attention/grouped.cu",),
-    headers=("include/abi.h", "include/sm90.cuh"),
+    headers=("include/abi.h", "attention/tiles.cuh", "include/sm90.cuh"),
 )
 EARLY_BUILD = replace(GROUPED_BUILD, schedule="grouped-early", flags=("-DATTENTION_EARLY=1",))
+CLUSTER_BUILD = replace(
+    EARLY_BUILD, schedule="grouped-cluster", sources=("attention/grouped.cu", "attention/cluster.cu")
+)
 
 SCALAR = Schedule(
     name="scalar",
@@ -179,4 +211,11 @@ EARLY = replace(
     build=EARLY_BUILD,
     summary="Hopper, grouped beside the kernel before it",
 )
-SCHEDULES = (SCALAR, GROUPED, EARLY)
+CLUSTER = replace(
+    GROUPED,
+    name="grouped-cluster",
+    run=clustered_runner(CLUSTER_BUILD),
+    build=CLUSTER_BUILD,
+    summary="Hopper, grouped-early, and by clusters where the page table names at most 4096 tokens",
+)
+SCHEDULES = (SCALAR, GROUPED, EARLY, CLUSTER)

@@ -15,7 +15,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from kernels import rotary
+from kernels import attention, rotary
 from kernels.accept.laws import distribution
 from kernels.accept.rejection import Proposal
 from kernels.selection import Candidates
@@ -221,8 +221,14 @@ class Decoder:
         """The target over the bonus token and the drafts; writes K/V and one state per row."""
         drafts = () if proposal is None else (proposal.tokens[0],)
         early, wanted = generation.drafts and self.context_pipeline, self.logits_wanted(generation)
-        piece, key = partial(self._verify, state, early, wanted), ("verify", state.line, early, wanted)
+        pages = self.pages_shown(generation.bonus_position + 1 + sum(map(len, drafts)))
+        piece, key = partial(self._verify, state, early, wanted, pages), ("verify", state.line, early, wanted, pages)
         return self.graphs.run(key, piece, generation.bonus(self.device), *drafts)
+
+    def pages_shown(self, end: int) -> int | None:
+        """The first page alone where all `end` tokens lie in it and the arm's attention asks; None for all of them."""
+        asks = self.operators.routes.enabled.get("attention") in attention.BY_TABLE
+        return 1 if asks and end <= self.memory.cache.page_size else None
 
     def logits_wanted(self, generation: Generation) -> int | None:
         """How many of a row's largest logits decide what the request samples, probe included; None for all of them."""
@@ -293,12 +299,14 @@ class Decoder:
         scores = draft.lattice(self.drafter, hidden, unary, candidates, anchor)
         return between.propose(self.operators, scores, candidates, Draws(seed, start, temperature, greedy))
 
-    def _verify(self, state: RequestState, early: bool, wanted: int | None, bonus: Tensor, *drafts: Tensor) -> Verified:
+    def _verify(
+        self, state: RequestState, early: bool, wanted: int | None, pages: int | None, bonus: Tensor, *drafts: Tensor
+    ) -> Verified:
         token, start, _ = Bonus.of(bonus)
         ids = torch.cat((token, *drafts))
         positions = start + counting(len(ids), self.device)
         of_target, *of_drafter = self.tables.of(start, len(ids))
-        output = self.target.verify(ids, VerifyStep(of_target, positions, self.memory, state))
+        output = self.target.verify(ids, VerifyStep(of_target, positions, self.memory, state, pages))
         context = _stacked(self.context(output.aux, positions, *of_drafter)) if early else None
         head = self.target.head
         logits = head(output.hidden) if wanted is None else head.largest(output.hidden, wanted)

@@ -123,13 +123,16 @@ class VerifyStep:
     """One to eight rows at consecutive `positions` [R]; starts from the selected state and writes one state per row.
 
     Positions, row lengths, page table, slot table and selector are read on the device alone, so that a captured graph
-    stays right when they change.
+    stays right when they change. `pages` is how many of the page table's attention is shown; the rows must lie in them.
     """
 
-    def __init__(self, table: rotary.Table, positions: Tensor, memory: Memory, state: RequestState) -> None:
+    def __init__(
+        self, table: rotary.Table, positions: Tensor, memory: Memory, state: RequestState, pages: int | None = None
+    ) -> None:
         assert state.selector, "verification before prefill: no state is selected"
         self.table = table
         self.cache, self.pool, self.state = memory.cache, memory.pool, state
+        self.pages = self.cache.page_table[:pages]
         self.slots = self.cache.slots(positions)
         self.row_lengths = (positions + 1).int()
 
@@ -137,7 +140,7 @@ class VerifyStep:
         return self.cache.store(layer, self.slots)
 
     def attention(self, module: Attention, q: Tensor, k: None, v: None) -> Tensor:
-        pages = (self.cache.k[module.layer], self.cache.v[module.layer], self.cache.page_table)
+        pages = (self.cache.k[module.layer], self.cache.v[module.layer], self.pages)
         key = (q.shape[0], q.stride(), pages[0].dtype, pages[0].shape, len(pages[2]))
         problem = module.problems.get(key)
         if problem is None:

@@ -12,7 +12,7 @@ import pytest
 
 from kernels import bench, gate
 from kernels.checking import sanitizer, sheet
-from kernels.checking.cases import cases_of, working_sets_of
+from kernels.checking.cases import cases_of, hammered_of, sanitized_of, working_sets_of
 from kernels.operators import OPERATORS, operator
 
 FIELDS = (
@@ -212,6 +212,8 @@ def test_racecheck_looks_at_two_lengths():
 def test_problems_have_unique_names(op):
     names = [case.id for device in ("cpu", "cuda") for case in cases_of(op, device)]
     assert len(names) == len(set(names))
+    # A child that runs them finds them by their names.
+    assert {case.id for case in (*sanitized_of(op), *hammered_of(op))} <= set(names)
     assert working_sets_of(op, "cpu") and working_sets_of(op, "cuda")
 
 

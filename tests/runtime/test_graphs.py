@@ -12,6 +12,7 @@ import torch
 from kernels import capture
 from runtime.engine.graphs import Captured, Graphs, Piece
 from runtime.engine.round import Decoder
+from runtime.models.steps import VerifyStep
 from runtime.speculation.sampling import SamplingParams
 
 
@@ -96,6 +97,31 @@ def test_drafts_launched_before_the_verdict_is_read_are_those_of_the_round(
         answers.append(found)
         assert any(launched) == pipeline and None in launched
     assert answers[0] == answers[1]
+
+
+def test_attention_that_asks_is_shown_the_first_page_while_all_rows_lie_in_it(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables of another length are other graphs; the answers are the same, before, on and behind the page's end."""
+    shown = []
+    made = VerifyStep.__init__
+
+    def noted(step: Any, *operands: Any) -> None:
+        made(step, *operands)
+        shown.append((int(step.row_lengths[-1]), len(step.pages)))
+
+    monkeypatch.setattr(VerifyStep, "__init__", noted)
+    tokens = {}
+    for name in ("gathered", "other"):
+        monkeypatch.setattr("kernels.attention.BY_TABLE", frozenset({name}))
+        engine = engine_with(make, Replayed, max_model_len=256, page_size=64)
+        engine.routes.enable({"attention": "gathered"})
+        answer = make.answer(engine, make.prompt_of(40), sampling=SamplingParams(temperature=0), max_tokens=60)
+        tokens[name], found = answer.tokens, set(shown)
+        shown.clear()
+        assert {pages for _, pages in found} == ({1, 4} if name == "gathered" else {4})
+        assert all((end <= 64) == (pages == 1) for end, pages in found if name == "gathered")
+    assert tokens["gathered"] == tokens["other"]
 
 
 def test_no_more_graphs_are_kept_than_their_number_allows(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:

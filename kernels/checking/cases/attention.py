@@ -149,6 +149,7 @@ CPU = (
 )
 
 LONG = (1025, 3297, 8192, 32768, 131072, 262144)
+SHORT = (1, 64, 1024, 1025, 2049, 3840)  # with their tables' pages at most 4096 tokens
 TP4 = Shape(8, 1025, page_size=3296, dtype="float16", kv_dtype="float8_e4m3fn")
 TP1 = TP4._replace(q_heads=24, kv_heads=4)
 CUDA = tuple(
@@ -160,6 +161,9 @@ CUDA = tuple(
         *(TP4._replace(length=length, page_size=1648, kv_dtype="float16") for length in LONG[:3]),
         *(TP4._replace(length=length, page_size=16) for length in (1, 15, 17, 129)),
         TP1._replace(length=3297, strided=True),
+        *(TP1._replace(length=length, page_size=256) for length in SHORT),
+        TP4._replace(length=2000, page_size=256),
+        TP1._replace(length=700, page_size=256, rows=3, strided=True),
     )
 )
 CASES = CPU + CUDA
@@ -172,9 +176,19 @@ SANITIZED = tuple(
         TP4._replace(rows=1),
         TP4._replace(length=3297, page_size=1648, kv_dtype="float16"),
         TP1._replace(length=3297, strided=True),
+        TP1._replace(length=1025, page_size=256),
+        TP4._replace(length=2000, page_size=256),
     )
 )
-HAMMERED = tuple(case(shape, "cuda") for shape in (TP4, TP1._replace(length=3297), TP4._replace(length=32768)))
+HAMMERED = tuple(
+    case(shape, "cuda")
+    for shape in (
+        TP4,
+        TP1._replace(length=3297),
+        TP4._replace(length=32768),
+        *(TP1._replace(length=length, page_size=256) for length in (1024, 3840)),
+    )
+)
 
 # What one pass over a model's layers costs: (problem, distinct layers) by device.
 WORKING_SETS = {

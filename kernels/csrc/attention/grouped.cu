@@ -15,262 +15,15 @@
 #include <stdint.h>
 
 #include "abi.h"
+#include "tiles.cuh"
 #include "sm90.cuh"
 
 namespace ENTRY(code) {  // named: nvcc gives an unnamed one another name in every build
 
-constexpr int kD = 256, kColumns = 48, kTile = 64, kStages = 5, kConsumers = 256, kThreads = kConsumers + 128;
-constexpr int kTileBytes = kTile * kD, kChunk = kColumns * 16;  // a chunk: 8 k of every column
-constexpr int kPartBytes = kTile / 8 * kChunk;
-constexpr float kNone = -1e30f, kSlack = 8.0f;
-constexpr int kLoaded = 4;  // named barrier of all threads: the producers have loaded everything
-
-struct Shared {
-  uint8_t k[kStages][kTileBytes], v[kStages][kTileBytes];  // 16-byte pieces of a row permuted: see `load`
-  uint8_t q[kD / 8][kChunk];
-  uint8_t p[2][2][kTile / 8][kChunk];                      // [warpgroup][value, residual]
-  float maximum[2][4][kColumns], sum[2][4][kColumns], final_maximum[2][kColumns];
-  int limit[kColumns];
-  uint64_t full[kStages], empty[kStages];
-};
-
-struct Operands {
-  const __half* q;
-  const uint8_t *k, *v;
-  const int *page_table, *row_lengths;
-  __half* out;
-  float *partial, *maximum, *sum;  // [heads][splits][48][256], [heads][splits][48] twice
-  unsigned int* arrived;           // [heads], counts up for ever
-  int64_t k_page, v_page;          // strides in bytes
-  int k_token, v_token, k_head, v_head;
-  int rows, q_heads, group, page_size;
-  float scale;                     // times log2 e
-};
-
-struct Lengths { int longest, shortest; };
-__device__ __forceinline__ Lengths lengths(const Operands& o) {
-  const int lane = threadIdx.x & 31, length = __ldcg(o.row_lengths + (lane < o.rows ? lane : 0));
-  return {__reduce_max_sync(~0u, length), __reduce_min_sync(~0u, length)};
-}
-
-// Four warps copy tiles [begin, end) of a head; half a warp per token row. Row r keeps piece i of K at i ^ (r & 1) * 4 and of V
-// at i ^ (r / 2 & 3) * 2, where the fragment reads below meet no bank twice.
-__device__ __forceinline__ void load(const Operands& o, Shared& s, int head, int begin, int end, int longest) {
-  const int thread = threadIdx.x - kConsumers, piece = thread & 15, row = thread >> 4;  // rows row, row + 8, ...
-  const uint32_t k_to = sm90::smem(s.k[0]) + row * kD + (piece ^ (row & 1) * 4) * 16, v_to = sm90::smem(s.v[0]) + row * kD + (piece ^ (row >> 1 & 3) * 2) * 16;
-  const uint8_t *k_head = o.k + head * o.k_head + piece * 16, *v_head = o.v + head * o.v_head + piece * 16;
-  int stage = 0, parity = 1, page = begin * kTile / o.page_size, offset = begin * kTile - page * o.page_size;
-  for (int tile = begin; tile < end; tile++) {
-    const int first = tile * kTile, at = stage * kTileBytes;
-    if (tile - begin >= kStages) sm90::barrier_wait(sm90::smem(&s.empty[stage]), parity);
-    if (offset + kTile <= o.page_size && first + kTile <= longest) {
-      const int64_t id = __ldg(o.page_table + page);
-      const uint8_t* k = k_head + id * o.k_page + static_cast<int64_t>(offset + row) * o.k_token;
-      const uint8_t* v = v_head + id * o.v_page + static_cast<int64_t>(offset + row) * o.v_token;
-#pragma unroll
-      for (int r = 0; r < kTile / 8; r++) {
-        sm90::copy_16(k_to + at + r * 8 * kD, k), sm90::copy_16(v_to + at + r * 8 * kD, v);
-        k += 8 * o.k_token, v += 8 * o.v_token;
-      }
-      offset += kTile;
-    } else {
-#pragma unroll 1
-      for (int r = 0; r < kTile / 8; r++) {
-        const int token = min(first + 8 * r + row, longest - 1), its_page = token / o.page_size, its_offset = token - its_page * o.page_size;
-        const int64_t id = __ldg(o.page_table + its_page);
-        sm90::copy_16(k_to + at + r * 8 * kD, k_head + id * o.k_page + static_cast<int64_t>(its_offset) * o.k_token);
-        sm90::copy_16(v_to + at + r * 8 * kD, v_head + id * o.v_page + static_cast<int64_t>(its_offset) * o.v_token);
-      }
-      page = (first + kTile) / o.page_size, offset = first + kTile - page * o.page_size;
-    }
-    sm90::copies_arrive(&s.full[stage]);
-    if (++stage == kStages) stage = 0, parity ^= 1;
-  }
-}
-
-// What a thread of a warpgroup knows: columns 8 j + 2 c + e; of the output, dims 64 w + 8 g + 2 m + {0, 1}.
-struct Running {
-  float acc[4][24], maximum[12], sum[12], bound[12];  // bound: the unscaled score that the maximum may lag behind
-};
-
-// A thread's place in its warpgroup, and where it finds the stage, its operands and its results.
-struct Place {
-  int group, w, g, c;
-  uint32_t k, v, q, p;  // shared memory addresses: own fragments of stage 0 of K and V, Q, own group's P
-};
-
-// Block b of 64 k as four A fragments.
-struct Keys {
-  uint4 upper, lower;
-  __device__ __forceinline__ void load(const Place& at, uint32_t stage, int b) {
-    const uint32_t from = at.k + stage + (((b * 4 + at.c) ^ (at.g & 1) * 4) * 16);
-    upper = sm90::load_16(from), lower = sm90::load_16(from + 8 * kD);
-  }
-  __device__ __forceinline__ void decode(uint32_t (&f)[16]) const {
-    const uint32_t u[4] = {upper.x, upper.y, upper.z, upper.w}, l[4] = {lower.x, lower.y, lower.z, lower.w};
-#pragma unroll
-    for (int j = 0; j < 4; j++) sm90::e4m3_to_half2(u[j], f[j * 4], f[j * 4 + 2]), sm90::e4m3_to_half2(l[j], f[j * 4 + 1], f[j * 4 + 3]);
-  }
-};
-
-// Sixteen tokens of V as four A fragments, transposed.
-struct Values {
-  uint2 token[4];  // 2 c, 2 c + 1, 2 c + 8, 2 c + 9
-  __device__ __forceinline__ void load(const Place& at, uint32_t stage, int t) {
-    const uint32_t from = at.v + stage + t * 16 * kD;
-    token[0] = sm90::load_8(from), token[1] = sm90::load_8(from + kD), token[2] = sm90::load_8(from + 8 * kD), token[3] = sm90::load_8(from + 9 * kD);
-  }
-  __device__ __forceinline__ void decode(uint32_t (&f)[16]) const {
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const uint2 even = token[half * 2], odd = token[half * 2 + 1];
-      sm90::e4m3_to_half2(__byte_perm(even.x, odd.x, 0x5140), f[half * 2], f[half * 2 + 1]);
-      sm90::e4m3_to_half2(__byte_perm(even.x, odd.x, 0x7362), f[4 + half * 2], f[4 + half * 2 + 1]);
-      sm90::e4m3_to_half2(__byte_perm(even.y, odd.y, 0x5140), f[8 + half * 2], f[8 + half * 2 + 1]);
-      sm90::e4m3_to_half2(__byte_perm(even.y, odd.y, 0x7362), f[12 + half * 2], f[12 + half * 2 + 1]);
-    }
-  }
-};
-
-// S^T of a tile whose first block of keys is decoded already; leaves the first 16 tokens of V decoded in `first`.
-__device__ __forceinline__ void scores(const Place& at, uint32_t stage, uint32_t (&first)[16], float (&score)[24]) {
-  const sm90::Operand q(at.q, kChunk, 128);
-  uint32_t second[16];
-  Keys keys;
-  Values values;
-  keys.load(at, stage, 1);
-#pragma unroll
-  for (int b = 0; b < 4; b++) {
-    uint32_t(&own)[16] = b & 1 ? second : first;
-    uint32_t(&next)[16] = b & 1 ? first : second;
-    sm90::products_fence();
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      const uint64_t columns = q.at((b * 4 + j) * 2 * kChunk);
-      if (b == 0 && j == 0) sm90::product_64x48x16<false>(score, own[0], own[1], own[2], own[3], columns);
-      else sm90::product_64x48x16<true>(score, own[j * 4], own[j * 4 + 1], own[j * 4 + 2], own[j * 4 + 3], columns);
-    }
-    sm90::products_commit();
-    if (b >= 1) sm90::products_wait<1>();  // `next` has been read
-    if (b < 3) keys.decode(next); else values.decode(next);
-    if (b < 2) keys.load(at, stage, b + 2);
-    if (b == 2) values.load(at, stage, 0);
-  }
-  sm90::products_wait<0>();
-  sm90::changed(score);
-}
-
-// Tokens that a column does not see become -inf.
-__device__ __forceinline__ void mask(const Shared& s, int first, const Place& at, float (&score)[24]) {
-#pragma unroll
-  for (int i = 0; i < 24; i++) {
-    const int token = first + at.w * 16 + at.g + (i >> 1 & 1) * 8, column = (i >> 2) * 8 + at.c * 2 + (i & 1);
-    if (token >= s.limit[column]) score[i] = -INFINITY;
-  }
-}
-
-__device__ __forceinline__ bool exceeds(const float (&score)[24], const Running& r) {
-  bool over[2] = {false, false};
-#pragma unroll
-  for (int i = 0; i < 24; i++) over[i & 1] |= score[i] > r.bound[(i >> 2) * 2 + (i & 1)];
-  return over[0] || over[1];
-}
-
-// The tile's own maximum becomes the running one. Rare: the maximum lags by up to kSlack.
-__device__ __forceinline__ void adopt(Shared& s, const Place& at, const float (&score)[24], float scale, Running& r) {
-#pragma unroll
-  for (int i = 0; i < 12; i++) {
-    float x = fmaxf(score[(i >> 1) * 4 + (i & 1)], score[(i >> 1) * 4 + 2 + (i & 1)]);
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 4)), x = fmaxf(x, __shfl_xor_sync(~0u, x, 8)), x = fmaxf(x, __shfl_xor_sync(~0u, x, 16));
-    if (at.g == 0) s.maximum[at.group][at.w][(i >> 1) * 8 + at.c * 2 + (i & 1)] = x;
-  }
-  sm90::named_barrier(1 + at.group, 128);
-  const float inverse = 1.0f / scale;
-#pragma unroll
-  for (int i = 0; i < 12; i++) {
-    const float(&of)[4][kColumns] = s.maximum[at.group];
-    const int column = (i >> 1) * 8 + at.c * 2 + (i & 1);
-    const float x = fmaxf(fmaxf(of[0][column], of[1][column]), fmaxf(of[2][column], of[3][column])), top = fmaxf(r.maximum[i], x * scale);
-    const float shrink = sm90::exp2_approx(r.maximum[i] - top);
-    r.maximum[i] = top, r.sum[i] *= shrink, r.bound[i] = (top + kSlack) * inverse;
-#pragma unroll
-    for (int m = 0; m < 4; m++) r.acc[m][(i >> 1) * 4 + (i & 1)] *= shrink, r.acc[m][(i >> 1) * 4 + 2 + (i & 1)] *= shrink;
-  }
-}
-
-// Probabilities of this warp's 16 tokens into shared memory, as FP16 and residual, transposed to token-contiguous columns.
-__device__ __forceinline__ void probabilities(const Place& at, const float (&score)[24], float scale, Running& r) {
-  const int lane = threadIdx.x & 31;
-  const uint32_t to = at.p + (at.w * 2 + (lane >> 3 & 1)) * kChunk + (lane >> 4) * 128 + (lane & 7) * 16;
-#pragma unroll
-  for (int j = 0; j < 6; j += 2) {
-    uint32_t high[4], low[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {  // matrix i: tokens 8 (i & 1) on, column group j + i / 2
-      const int from = (j + (i >> 1)) * 4 + (i & 1) * 2, column = (j + (i >> 1)) * 2;
-      const float p0 = sm90::exp2_approx(fmaf(score[from], scale, -r.maximum[column]));
-      const float p1 = sm90::exp2_approx(fmaf(score[from + 1], scale, -r.maximum[column + 1]));
-      r.sum[column] += p0, r.sum[column + 1] += p1;
-      const __half2 h = __floats2half2_rn(p0, p1);
-      const float2 f = __half22float2(h);
-      const __half2 rest = __floats2half2_rn(p0 - f.x, p1 - f.y);
-      high[i] = *reinterpret_cast<const uint32_t*>(&h), low[i] = *reinterpret_cast<const uint32_t*>(&rest);
-    }
-    sm90::store_transposed(to + j * 128, high[0], high[1], high[2], high[3]);
-    sm90::store_transposed(to + kPartBytes + j * 128, low[0], low[1], low[2], low[3]);
-  }
-}
-
-// O^T += V^T P^T, the first 16 tokens being decoded already. `before_wait` runs once everything is issued.
-template <typename BeforeWait>
-__device__ __forceinline__ void accumulate(const Place& at, uint32_t stage, uint32_t (&first)[16], Running& r, BeforeWait before_wait) {
-  const sm90::Operand p(at.p, kChunk, 128);
-  uint32_t second[16];
-  Values values;
-  values.load(at, stage, 1);
-#pragma unroll
-  for (int t = 0; t < 4; t++) {
-    uint32_t(&own)[16] = t & 1 ? second : first;
-    uint32_t(&next)[16] = t & 1 ? first : second;
-    sm90::products_fence();
-#pragma unroll
-    for (int part = 0; part < 2; part++)
-#pragma unroll
-      for (int m = 0; m < 4; m++)
-        sm90::product_64x48x16<true>(r.acc[m], own[m * 4], own[m * 4 + 1], own[m * 4 + 2], own[m * 4 + 3], p.at(part * kPartBytes + t * 2 * kChunk));
-    sm90::products_commit();
-    if (t == 3) break;
-    if (t >= 1) sm90::products_wait<1>();
-    values.decode(next);
-    if (t < 2) values.load(at, stage, t + 2);
-  }
-  sm90::products_wait<1>();
-  before_wait(first);  // read by step 2, complete
-  sm90::products_wait<0>();
-#pragma unroll
-  for (int m = 0; m < 4; m++) sm90::changed(r.acc[m]);
-}
-
-// Column sums of a warpgroup's threads, and its maxima, into shared memory.
-__device__ __forceinline__ void publish(Shared& s, const Place& at, const Running& r) {
-#pragma unroll
-  for (int i = 0; i < 12; i++) {
-    float x = r.sum[i];
-    x += __shfl_xor_sync(~0u, x, 4), x += __shfl_xor_sync(~0u, x, 8), x += __shfl_xor_sync(~0u, x, 16);
-    const int column = (i >> 1) * 8 + at.c * 2 + (i & 1);
-    if (at.g == 0) s.sum[at.group][at.w][column] = x;
-    if (at.g == 0 && at.w == 0) s.final_maximum[at.group][column] = r.maximum[i];
-  }
-}
-
-__device__ __forceinline__ void write_row(const Operands& o, int head, int column, int dim, float4 v, float sum) {
-  if (column >= o.rows * o.group) return;
-  const float inverse = sum > 0 ? 1.0f / sum : 0.0f;
-  const __half2 low = __floats2half2_rn(v.x * inverse, v.y * inverse), high = __floats2half2_rn(v.z * inverse, v.w * inverse);
-  const int row = column / o.group, q_head = head * o.group + column % o.group;
-  *reinterpret_cast<uint2*>(o.out + (static_cast<int64_t>(row) * o.q_heads + q_head) * kD + dim) =
-      make_uint2(*reinterpret_cast<const uint32_t*>(&low), *reinterpret_cast<const uint32_t*>(&high));
-}
+using namespace attention;
+constexpr int kColumns = 48;
+using Shared = Memory<kColumns>;
+using Running = State<kColumns>;
 
 // This block's share of a head's 48 x 64 groups of four outputs, over `active` splits.
 __device__ __forceinline__ void merge(const Operands& o, Shared& s, int head, int split, int splits, int active) {
@@ -325,31 +78,6 @@ __device__ __forceinline__ void merge(const Operands& o, Shared& s, int head, in
   }
 }
 
-// Q of a head in the order of k that the key fragments have; columns past the last are zero.
-__device__ __forceinline__ void load_queries(const Operands& o, Shared& s, int head) {
-  constexpr int kEach = kColumns * kD / 8 / kConsumers;
-  uint4 eight[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; i++) {
-    const int column = (i * kConsumers + threadIdx.x) >> 5, row = column / o.group, q_head = head * o.group + column - row * o.group;
-    eight[i] = make_uint4(0, 0, 0, 0);
-    if (row < o.rows) eight[i] = __ldcg(reinterpret_cast<const uint4*>(o.q + (static_cast<int64_t>(row) * o.q_heads + q_head) * kD) + (threadIdx.x & 31));
-  }
-  const int limit = threadIdx.x < o.rows * o.group ? __ldcg(o.row_lengths + threadIdx.x / o.group) : 0;
-  if (threadIdx.x < kColumns) s.limit[threadIdx.x] = limit;
-#pragma unroll
-  for (int i = 0; i < kEach; i++) {
-    const uint32_t two[4] = {eight[i].x, eight[i].y, eight[i].z, eight[i].w};
-#pragma unroll
-    for (int e = 0; e < 4; e++) {  // k = 2 pair, 2 pair + 1
-      const int column = (i * kConsumers + threadIdx.x) >> 5, pair = (threadIdx.x & 31) * 4 + e;
-      const int chunk = (pair >> 5) * 8 + (pair >> 1 & 3) * 2 + (pair & 1), slot = pair >> 3 & 3;
-      *reinterpret_cast<uint32_t*>(&s.q[chunk][column * 16 + slot * 4]) = two[e];
-    }
-  }
-  sm90::fence_async_proxy();
-}
-
 // The two warpgroups' results become the split's: each finishes half of the dims, for which it takes the other's share.
 __device__ __forceinline__ void finish(const Operands& o, Shared& s, const Place& at, int head, int split, int splits, bool only, Running& r) {
   publish(s, at, r);
@@ -391,42 +119,6 @@ __device__ __forceinline__ void finish(const Operands& o, Shared& s, const Place
         if (at.g == 0 && at.w == 0 && at.group == 0) __stcg(o.maximum + base + column, top), __stcg(o.sum + base + column, sum);
       }
     }
-}
-
-// A warpgroup's tiles: every second one of the split.
-__device__ __forceinline__ void consume(const Operands& o, Shared& s, const Place& at, int begin, int end, int shortest, Running& r) {
-#pragma unroll
-  for (int i = 0; i < 12; i++) r.maximum[i] = r.bound[i] = kNone, r.sum[i] = 0;
-#pragma unroll
-  for (int m = 0; m < 4; m++)
-#pragma unroll
-    for (int i = 0; i < 24; i++) r.acc[m][i] = 0;
-  uint32_t stage = at.group, parity = 0, fragments[16];
-  auto first_keys = [&](uint32_t (&into)[16]) {
-    sm90::barrier_wait(sm90::smem(&s.full[0]) + stage * 8, parity);
-    Keys keys;
-    keys.load(at, stage * kTileBytes, 0);
-    keys.decode(into);
-  };
-  if (begin + at.group < end) first_keys(fragments);
-#pragma unroll 1
-  for (int tile = begin + at.group; tile < end; tile += 2) {
-    float score[24];
-    scores(at, stage * kTileBytes, fragments, score);
-    if ((tile + 1) * kTile > shortest) mask(s, tile * kTile, at, score);
-    // Also the point after which no warp of the group still reads the previous probabilities.
-    if (sm90::named_barrier_or(1 + at.group, 128, exceeds(score, r))) adopt(s, at, score, o.scale, r);
-    probabilities(at, score, o.scale, r);
-    sm90::fence_async_proxy();
-    sm90::named_barrier(1 + at.group, 128);
-    accumulate(at, stage * kTileBytes, fragments, r, [&](uint32_t (&next)[16]) {
-      __syncwarp();
-      if ((threadIdx.x & 31) == 0) sm90::barrier_arrive(sm90::smem(&s.empty[0]) + stage * 8);
-      stage += 2;
-      if (stage >= kStages) stage -= kStages, parity ^= 1;
-      if (tile + 2 < end) first_keys(next);
-    });
-  }
 }
 
 // Wait until every block of this head has written its share.
@@ -471,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, 1) grouped(const __grid_constant__ O
 
   if (threadIdx.x >= kConsumers) {
     sm90::keep_registers<40>();
-    load(o, s, head, begin, end, length.longest);
+    load(o, s, head, begin, end, length.longest, [&](int page) { return __ldg(o.page_table + page); });
     if (begin < end || active == 1) {
       sm90::copies_wait_all();
       sm90::named_arrive(kLoaded, kThreads);
@@ -481,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, 1) grouped(const __grid_constant__ O
     if (begin < end || active == 1) {
       const int lane = threadIdx.x & 31, group = __shfl_sync(~0u, threadIdx.x >> 7, 0), w = threadIdx.x >> 5 & 3, g = lane >> 2, c = lane & 3;
       const Place at{group, w, g, c, sm90::smem(s.k[0]) + (w * 16 + g) * kD,
-                     sm90::smem(s.v[0]) + 2 * c * kD + (((w * 4 + (g >> 1)) ^ c * 2) * 16) + (g & 1) * 8, sm90::smem(s.q), sm90::smem(s.p[group][0])};
+                     sm90::smem(s.v[0]) + 2 * c * kD + (((w * 4 + (g >> 1)) ^ c * 2) * 16) + (g & 1) * 8, sm90::smem(s.q), sm90::smem(s.p[group][0]), sm90::smem(s.p[group][0])};
       load_queries(o, s, head);
       sm90::named_barrier(3, kConsumers);
       Running r;
