@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from campaigns.scorers.blocks import Block, blocks
+from campaigns.syntax import syntax_tree
 
 _PYTHON = re.compile(r"(?:i?python|py)[\d.]*|pycon|sage")
 _PROMPT = re.compile(r"^(?:>>>|\.\.\.)(?: |$)")
@@ -145,7 +146,7 @@ def _parsed(source: str) -> ast.Module | None:
         return None
     try:
         with warnings.catch_warnings(action="ignore"):  # invalid escapes are common
-            return ast.parse(source)
+            return syntax_tree(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

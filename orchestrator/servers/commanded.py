@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from campaigns.plan import Arm, CampaignPlan
+from campaigns.syntax import syntax_tree
 from orchestrator.places import ROOT
 from orchestrator.trees import file_sha256, tree_sha256
 
@@ -115,7 +116,7 @@ def _imported(script: Path) -> set[Path]:
 
 def _imports(path: Path) -> Iterator[str]:
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = syntax_tree(path.read_bytes())
     except (SyntaxError, ValueError, OSError):
         return  # the server will say what is wrong with it
     for node in ast.walk(tree):

@@ -30,6 +30,7 @@ from orchestrator.hosts import reaper
 from orchestrator.hosts.inventory import open_inventory
 
 _OBJECT_STORE_BYTES = 80_000_000
+_LOOPBACK = "127.0.0.1"
 _ALIVE = "alive"
 _YOUNG_S = 120.0  # longer than Ray's agents outlive a driver that was killed
 _STARTS = 2  # a freshly chosen port may be taken meanwhile
@@ -68,15 +69,16 @@ def started(plan: LeasePlan) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _patient(folder: Path, limit_s: float) -> Iterator[None]:
-    """Around `ray.init`: the node's parameters and the question for its raylet are ours meanwhile.
+    """Around `ray.init`: the node's parameters, its address and the question for its raylet are ours meanwhile.
 
     No autoscaler, no log monitor, no dashboard (without its pages it counts usage, which is off): each is a process
-    that takes seconds to start, and `ray.init` waits for the last.
+    that takes seconds to start, and `ray.init` waits for the last. On the loopback, as Ray does it on other systems by
+    itself: nobody else on the network can reach it, and it outlives the host's change of address.
     """
     from ray._private import parameter, services
 
     params, ask, board, ports = parameter.RayParams, services.get_node, services.start_api_server, _free_ports()
-    frugal = {"no_monitor": True, "include_log_monitor": False, **ports}
+    frugal = {"no_monitor": True, "include_log_monitor": False, "node_ip_address": _LOOPBACK, **ports}
     vars(parameter)["RayParams"] = lambda **given: params(**given | frugal)
     vars(services)["get_node"] = _patiently(ask, folder, ports[_LISTEN_PORT], limit_s)
     vars(services)["start_api_server"] = lambda *args, **named: (None, None)  # no page, no process
@@ -89,7 +91,7 @@ def _patient(folder: Path, limit_s: float) -> Iterator[None]:
 
 def _free_ports() -> dict[str, int]:
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in _PORTS]
+        sockets = [stack.enter_context(socket.create_server((_LOOPBACK, 0))) for _ in _PORTS]
         return {name: bound.getsockname()[1] for name, bound in zip(_PORTS, sockets, strict=True)}
 
 

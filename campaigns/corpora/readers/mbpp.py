@@ -17,6 +17,7 @@ from campaigns.corpora.readers.humaneval import LIMITS
 from campaigns.corpora.source import Source
 from campaigns.corpora.templates import render
 from campaigns.errors import UsageError
+from campaigns.syntax import syntax_tree
 
 TEST_SPLIT = range(11, 511)
 UNUSABLE_PLUS = {
@@ -92,7 +93,7 @@ def defined_names(code: str) -> list[str]:
     """Functions and classes at the top level of a reference solution, in their order."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     with warnings.catch_warnings(action="ignore"):  # published solutions have invalid escapes
-        body = ast.parse(code).body
+        body = syntax_tree(code).body
     return list(dict.fromkeys(node.name for node in body if isinstance(node, kinds)))
 
 

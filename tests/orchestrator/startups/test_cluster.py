@@ -21,6 +21,7 @@ import pytest
 from campaigns.errors import LeaseTimeout, NoDevice, ServerFailed, UsageError, WorldError
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPlan, blocks
 from campaigns.records import FAILED, Reason, StartupStatus
+from orchestrator.diagnosis.net import listening
 from orchestrator.hosts import reaper
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.startups import head
@@ -82,6 +83,12 @@ def test_every_device_is_a_resource_and_ray_counts_no_gpus(cluster: Cluster) -> 
     assert "GPU" not in resources
     assert cluster.private and cluster.environment["LAUNCHER_SAYS"] == "hello"
     assert "RAY_worker_niceness" not in cluster.environment
+
+
+def test_nobody_else_on_the_network_can_reach_a_private_ray(cluster: Cluster) -> None:
+    """Whoever can would run code here; Ray's own default is every interface."""
+    heard = listening([os.getpid(), *reaper.descendants(os.getpid())])
+    assert len(heard) > 3 and all(each.is_local for each in heard), heard
 
 
 def test_a_startup_through_ray(cluster: Cluster, plan: CampaignPlan, tmp_path: Path) -> None:
