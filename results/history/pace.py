@@ -21,20 +21,26 @@ json_extract(c.fingerprint, '$.weights_sha256') = :weights
 """
 # Servers of a sequential startup live one after the other: between them lies a stop and a start, and no pause.
 _COSTS = f"""
-SELECT r.campaign_id, r.startup, r.startup_attempt AS attempt, r.phase,
-    (coalesce(lead(r.send_ns) OVER (
-        PARTITION BY r.campaign_id, r.startup, r.startup_attempt,
-            CASE json_extract(c.plan_json, '$.startup_mode') WHEN '{StartupMode.SEQUENTIAL}' THEN r.role END
-        ORDER BY r.send_ns
-    ), r.end_ns) - r.send_ns) * 1e-9 AS cost_s,
-    row_number() OVER (
-        PARTITION BY r.campaign_id, r.startup, r.startup_attempt, r.role ORDER BY r.send_ns
-    ) > 1 AS later
-FROM request r JOIN campaign c USING (campaign_id) WHERE {_LIKE}
+SELECT campaign_id, startup, attempt, phase, next_ns IS NOT NULL AS followed, place > 1 AS later,
+    (coalesce(next_ns, end_ns) - send_ns) * 1e-9 AS cost_s
+FROM (
+    SELECT r.campaign_id, r.startup, r.startup_attempt AS attempt, r.phase, r.send_ns, r.end_ns,
+        lead(r.send_ns) OVER (
+            PARTITION BY r.campaign_id, r.startup, r.startup_attempt,
+                CASE json_extract(c.plan_json, '$.startup_mode') WHEN '{StartupMode.SEQUENTIAL}' THEN r.role END
+            ORDER BY r.send_ns
+        ) AS next_ns,
+        row_number() OVER (
+            PARTITION BY r.campaign_id, r.startup, r.startup_attempt, r.role ORDER BY r.send_ns
+        ) AS place
+    FROM request r JOIN campaign c USING (campaign_id) WHERE {_LIKE}
+)
 """
 _REQUESTS = text(f"""
-SELECT count(*), avg(CASE WHEN later AND phase = 'measure' THEN cost_s END),
-    avg(CASE WHEN later AND phase = 'warmup' THEN cost_s END), avg(CASE WHEN later THEN cost_s END), avg(cost_s)
+SELECT count(*),
+    avg(CASE WHEN later AND followed AND phase = 'measure' THEN cost_s END),
+    avg(CASE WHEN later AND followed AND phase = 'warmup' THEN cost_s END),
+    avg(CASE WHEN later THEN cost_s END), avg(cost_s)
 FROM ({_COSTS})
 """)
 # Seconds of a complete startup beside its later requests and the calibration: start, checks, first answers, scores,
