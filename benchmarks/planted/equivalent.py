@@ -18,7 +18,7 @@ _BLOCKS = "blocks more, whose pieces are beyond the last"
 _SIZE = "another size of block: every piece is some thread's as before"
 _TEMPLATE = "a template for more pieces than there are: those beyond the last are left out"
 _SHARED = "a byte of shared memory more than is used"
-_EXACT = "the product of two 16-bit numbers is exact in FP32, so there is nothing to round"
+_EXACT = "the product of two 16-bit numbers has at most 22 bits: above FP32's smallest there is nothing to round"
 _PAUSE = "how often, and how long apart, is looked for a rank that is late, which only costs time"
 _VAIN = "read in vain and used by nobody: memcheck's to find, not the contract's"
 
@@ -127,7 +127,6 @@ EQUIVALENT: dict[str, str] = {
     "00f6f9f0": _ENTRY,
     "06a2d878": "the lanes of a group share the key and its rank, so any of them may say it",
     "083f89e2": _ENTRY,
-    "0b2d7df5": "the bound is a place later among its equals, which keeps more of them, and there is room for all",
     "0bb46a8f": "many threads write the same value instead of one",
     "0cb56dab": _MASK,
     # block_attention/cluster.cu

@@ -30,8 +30,21 @@ def apart(values: Tensor, k: int) -> Tensor:
     return low
 
 
+def toothed(like: Tensor) -> dict[str, Tensor]:
+    """Equals behind a low first of every four, and a slope whose every third and fourth is low.
+
+    A bound that takes another place of four for the largest one's keeps thousands here, for which there is no room.
+    """
+    place = torch.arange(like.shape[1], device=like.device).expand_as(like)
+    slope = place / 1024
+    return {
+        "comb": torch.where(place % 4 == 0, -1.0, 1.0),
+        "slope": torch.where(place % 4 < 2, slope, -100 - slope),
+    }
+
+
 class SelectionTrial(Trial):
-    states = ("live", "ties", "equal", "masked", "apart", "changed", "restored")
+    states = ("live", "ties", "equal", "masked", "apart", "comb", "slope", "changed", "restored")
     places = ("live", "ties", "equal", "masked")
 
     def __init__(self, rows: int, vocab: int, k: int, pad: int, device: str) -> None:
@@ -41,6 +54,7 @@ class SelectionTrial(Trial):
         self.values = {
             "live": live, "restored": live, "changed": changed, "ties": coarse(live),
             "equal": torch.zeros_like(live), "masked": masked, "apart": apart(live, k),
+            **toothed(live),
         }  # fmt: skip
         self.logits, self.k = inside_poison(live, pad), k
         self.problem = problem_of(self.logits, k)
