@@ -117,7 +117,7 @@ def told_s(path, plan):
 
 
 def test_a_first_answer_of_ten_seconds_is_counted_once_a_startup(ram):
-    """Six prompts tell the time of 148. Spread over the requests, first answers would tell twice as much; left out, 5 % less."""
+    """Six prompts tell the time of 148. Spread over requests, first answers would double it; left out, take 5 % off."""
     with Store.open(ram / "six.sqlite") as store:
         took_s(store, corpus(6))
     with Store.open(ram / "whole.sqlite") as store:
