@@ -95,8 +95,9 @@ def _drive_in(folder: Path, store: Store, campaign: Campaign, prepared: Prepared
             _conclude(store, prepared, campaign.campaign_id, output, view)
             view.say(f"held: {stop}; go on with: campaign resume {campaign.campaign_id}")
             return Exit.INTERRUPTED
-        except KeyboardInterrupt:
-            store.status(campaign.campaign_id, CampaignStatus.INTERRUPTED, "interrupted from the keyboard")
+        except KeyboardInterrupt as signalled:
+            told = f"interrupted by {signalled or 'SIGINT, the keyboard'}"
+            store.status(campaign.campaign_id, CampaignStatus.INTERRUPTED, told)
             view.say(f"interrupted; go on with: campaign resume {campaign.campaign_id}")
             return Exit.INTERRUPTED
         except Exception as error:

@@ -95,7 +95,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _interrupt(signum: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt(signal.Signals(signum).name)
 
 
 def parser() -> Parser:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from campaigns.judging.differing import differing
-from campaigns.records import Exactness
+from results.reading.exclusions import exact
 from results.store.reader import Reader
 
 MOST = 20  # pairs that are told one by one: the first ones show the kind
@@ -27,11 +27,9 @@ class Differing:
         return f"{where}: {'; '.join(self.what)}"
 
 
-def differing_pairs(
-    reader: Reader, pairs: pd.DataFrame, failed: pd.Series, required: Exactness
-) -> tuple[Differing, ...]:
+def differing_pairs(reader: Reader, pairs: pd.DataFrame, failed: pd.Series) -> tuple[Differing, ...]:
     """At most MOST, in the order of running; pairs of which a request failed were not compared."""
-    parted = ~failed & ((pairs.exactness < required) | pairs.divergence_index.notna())
+    parted = ~failed & (~exact(pairs) | pairs.divergence_index.notna())
     ids = pairs.loc[parted, ["control_request_id", "candidate_request_id"]].head(MOST)
     return tuple(_differing(reader, *map(int, of_pair)) for of_pair in ids.to_numpy())
 

@@ -66,6 +66,11 @@ def excluded(pairs: pd.DataFrame, failures: Sequence[Failure]) -> pd.DataFrame:
     return pairs
 
 
+def exact(pairs: pd.DataFrame) -> pd.Series:
+    """Pairs whose answers agree as far as was required of them when they were compared: one word, one count."""
+    return ~pairs.reasons.str.contains(Reason.BELOW_REQUIRED_EXACTNESS.value, regex=False).astype(bool)
+
+
 def timed(pairs: pd.DataFrame, source: Source) -> pd.DataFrame:
     """A pair that gives no effect (no round, a time of zero or less) is not admissible: there is one count of pairs."""
     hit = pairs.admissible & ~np.isfinite(pairs[source.effect_column].astype(float))

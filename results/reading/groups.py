@@ -15,10 +15,9 @@ from campaigns.judging.repeats import Repeats
 from campaigns.judging.statistics import PairEffect, outliers, settle_drift
 from campaigns.judging.verdicts import Judgement, Sample
 from campaigns.plan import Role
-from campaigns.records import Exactness
 from results.reading import frames
 from results.reading.effects import pair_effects
-from results.reading.exclusions import excluded, grouped
+from results.reading.exclusions import exact, excluded, grouped
 from results.reading.levels import ArmLevels, Source, arm_levels, source_of
 from results.reading.repeats import repeat_trends
 from results.store.reader import Reader
@@ -81,7 +80,6 @@ class Setting:
 
     plan: Mapping[str, Any]
     source: Source
-    required: Exactness
     resolution_ms: float | None
 
     @property
@@ -132,8 +130,8 @@ def build(name: str, of: Part, judgement: Judgement, setting: Setting) -> Group:
         fixture=name if whole else str(rows.fixture.iloc[0]),
         seed=None if whole else int(rows.seed.iloc[0]),
         n_pairs=len(rows),
-        n_prompts=len(rows.loc[rows.exactness >= setting.required, _PROMPT].drop_duplicates()),
-        n_exact_pairs=int((rows.exactness >= setting.required).sum()),
+        n_prompts=len(rows.loc[exact(rows), _PROMPT].drop_duplicates()),
+        n_exact_pairs=int(exact(rows).sum()),
         n_admissible_pairs=len(of.admissible),
         judgement=judgement,
         control=of.control,

@@ -28,7 +28,7 @@ from results.reading.clocks import disagreement
 from results.reading.differing import Differing, differing_pairs
 from results.reading.effects import Memory
 from results.reading.energy import energy_line
-from results.reading.exclusions import context_length, excluded, grouped, timed
+from results.reading.exclusions import context_length, exact, excluded, grouped, timed
 from results.reading.groups import Group, Part, Setting, build, part
 from results.reading.health import Determinism, determinism, missing_notes, started_alike
 from results.reading.levels import Source, source_of
@@ -157,14 +157,14 @@ def summarise(reader: Reader, campaign_id: str, memory: Memory | None = None) ->
     pairs = timed(excluded(frames.pairs(reader, campaign_id, requests), failures), source)
     lives = reader.lives(campaign_id)
     resolution_ms = _resolution_ms(lives)
-    setting = Setting(plan, source, _required(plan, measured), resolution_ms)
+    setting = Setting(plan, source, resolution_ms)
     load = host_load(reader, campaign_id, campaign.provenance)
     rows = grouped(judgeable(pairs, plan, reader.looks(campaign_id)), plan)
     entering = [name for name, found in rows.items() if found.admissible.any()]
     pasts = pasts_of(reader, campaign_id, entering, memory)
     parts, judged = _judged(campaign, rows, requests, setting, pasts, load)
-    required = setting.required
-    exact, failed = pairs.exactness >= required, _failed(pairs)
+    required = _required(plan, measured)
+    failed = _failed(pairs)
     groups = tuple(build(name, of, judged.fixtures[name], setting) for name, of in parts.items())
     return Summary(
         campaign=campaign,
@@ -179,7 +179,7 @@ def summarise(reader: Reader, campaign_id: str, memory: Memory | None = None) ->
         whereabouts=whereabouts(lives, judged.campaign.startup_medians, groups),
         n_planned=n_planned(plan),
         n_pairs=len(pairs),
-        n_exact_pairs=int((exact & ~failed).sum()),
+        n_exact_pairs=int((exact(pairs) & ~failed).sum()),
         n_failed_pairs=int(failed.sum()),
         n_failed_requests={role.value: int(_failed(measured[measured.role == role.value]).sum()) for role in Role},
         n_admissible_pairs=int(pairs.admissible.sum()),
@@ -187,7 +187,7 @@ def summarise(reader: Reader, campaign_id: str, memory: Memory | None = None) ->
         schedules=arm_routes(reader, campaign_id, plan),
         n_superseded=int(requests.superseded.sum()),
         superseded=_superseded(requests),
-        n_inexact_before=_n_inexact(frames.pairs_before(reader, campaign_id), required),
+        n_inexact_before=_n_inexact(frames.pairs_before(reader, campaign_id)),
         required_exactness=required,
         resolution_ms=resolution_ms,
         determinism=determinism(reader, measured),
@@ -203,7 +203,7 @@ def summarise(reader: Reader, campaign_id: str, memory: Memory | None = None) ->
         pair_flags=_pair_flags(pairs),
         failed_gates=_failed_gates(groups, plan),
         profiles=profiles(reader, campaign_id, plan),
-        differing=differing_pairs(reader, pairs, failed, required),
+        differing=differing_pairs(reader, pairs, failed),
         speculation=arm_speculation(reader, campaign_id, plan),
         n_seen=n_seen(pairs, plan, reader.looks(campaign_id)),
         looks=tuple(reader.looks(campaign_id)),
@@ -240,11 +240,13 @@ def _with_holm(groups: tuple[Group, ...]) -> tuple[Group, ...]:
 
 
 def _required(plan: Mapping[str, Any], measured: pd.DataFrame) -> Exactness:
-    """The plan's, or E3 where the server of one arm reported no accepted counts."""
+    """The plan's, or E3 where it was enough for every pair (`judging.compare.required_level`)."""
     counted = measured[measured.admissible & (measured.n_rounds > 0)]
-    silent = any(rows.accepted_sha256.isna().all() for _, rows in counted.groupby("role"))
+    roles = [rows for _, rows in counted.groupby("role")]
+    silent = [rows for rows in roles if rows.accepted_sha256.isna().all()]
+    narrow = all((rows.n_rounds + rows.n_q1_steps >= rows.completion_tokens - 1).all() for rows in silent)
     wanted = int(plan["required_exactness"])
-    return Exactness(min(wanted, Exactness.STRUCTURE) if silent else wanted)
+    return Exactness(min(wanted, Exactness.STRUCTURE) if silent and (len(silent) == len(roles) or narrow) else wanted)
 
 
 def _resolution_ms(lives: Sequence[Life]) -> float | None:
@@ -258,8 +260,8 @@ def _failed(rows: pd.DataFrame) -> pd.Series:
     return pd.Series(list(told), index=rows.index, dtype=bool)
 
 
-def _n_inexact(pairs: pd.DataFrame, required: Exactness) -> int:
-    return int(((pairs.exactness < required) & ~_failed(pairs)).sum())
+def _n_inexact(pairs: pd.DataFrame) -> int:
+    return int((~exact(pairs) & ~_failed(pairs)).sum())
 
 
 def _exclusions(pairs: pd.DataFrame) -> dict[str, int]:

@@ -129,6 +129,8 @@ def test_a_signal_ends_with_130_and_resume_goes_on(
     assert place.run() == Exit.INTERRUPTED
     assert "interrupted; go on with: campaign resume" in capsys.readouterr().err
     assert place.standing() == (CampaignStatus.INTERRUPTED, 1, 1)
+    assert place.campaign("status") == Exit.COMPLETE
+    assert f"(interrupted by {number.name}" in capsys.readouterr().out
     assert place.campaign("resume", "last") == Exit.COMPLETE
     assert place.standing() == (CampaignStatus.COMPLETE, 4, 1)
 

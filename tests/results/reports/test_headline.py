@@ -168,3 +168,27 @@ def test_an_engine_whose_clock_is_not_what_the_client_saw(ram, engine, client, t
         summary = summarise(reader, reader.resolve("last"))
     assert summary.clocks_apart[: len(told) or None] == told
     assert (summary.clocks_apart in headline(summary).warnings) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("silent", "told"),
+    [
+        (lambda r: r.role is Role.CANDIDATE, "0 of 24 pairs exact, 24 excluded"),
+        (lambda r: r.key.startup == 0 and r.key.repeat == 0, "all 24 pairs exact"),
+        (lambda r: True, "all 24 pairs exact"),
+    ],
+    ids=["one arm", "both, once", "both"],
+)
+def test_a_pair_is_exact_by_the_word_that_admitted_it(ram, silent, told):
+    """Servers that leave out accepted counts: what excludes a pair is not counted as exact, and the other way round."""
+
+    class Silent(Driver):
+        def request(self, *told):
+            request = super().request(*told)
+            return replace(request, accepted_sha256=None, emitted_sha256=None) if silent(request) else request
+
+    path = ram / "store.sqlite"
+    with Store.open(path) as store:
+        Silent(store, PLAN, lambda step, attempt: Script(Trajectory(30, 10, 19), 16.0), calibration=ONE_US).run()
+    with Reader.open(path) as reader:
+        assert headline(summarise(reader, reader.resolve("last"))).sentence.endswith(told)
