@@ -58,9 +58,9 @@ def forced(engine: Engine, prompt_ids: Sequence[int], forced_ids: Sequence[int])
         for start in range(count, len(ids), width):
             block = ids[start : start + width]
             positions = torch.arange(start, start + len(block), device=engine.device)
-            hidden = target.verify(
-                block, VerifyStep(target.rotary.table(positions), positions, decoder.memory, state)
-            ).hidden
+            pages = decoder.pages_shown(start + len(block))  # as a round does: it may decide how attention adds
+            step = VerifyStep(target.rotary.table(positions), positions, decoder.memory, state, pages)
+            hidden = target.verify(block, step).hidden
             state.select(len(block))
             rows.append(target.head(hidden).cpu())
         return torch.cat(rows)

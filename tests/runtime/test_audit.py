@@ -11,6 +11,7 @@ from kernels import gdn, projection
 from kernels.registry import Bound, Op, Schedule
 from runtime.audits import audit, shadow
 from runtime.audits.shadow import Shadow
+from runtime.models.steps import VerifyStep
 from runtime.speculation.sampling import SamplingParams
 
 
@@ -103,6 +104,23 @@ def test_forced_logits_are_those_of_one_plain_forward(make: Any) -> None:
     with torch.inference_mode():
         expected = target.head(target.sequence(torch.tensor([tape], device=make.device)).hidden)[0, 40:].cpu()
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)
+
+
+def test_forced_rows_meet_the_page_table_that_a_round_shows(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    made = VerifyStep.__init__
+
+    def noted(step: Any, *operands: Any) -> None:
+        made(step, *operands)
+        shown.append((int(step.row_lengths[-1]), len(step.pages)))
+
+    monkeypatch.setattr(VerifyStep, "__init__", noted)
+    monkeypatch.setattr("kernels.attention.BY_TABLE", frozenset({"gathered"}))
+    engine, tape = make.engine(max_model_len=256, page_size=64), make.prompt_of(90)
+    engine.routes.enable({"attention": "gathered"})
+    audit.forced(engine, tape[:41], tape[41:])
+    assert shown and all((end <= 64) == (pages == 1) for end, pages in shown)
+    assert {pages for _, pages in shown} == {1, 4}
 
 
 def test_comparison_statistics() -> None:
