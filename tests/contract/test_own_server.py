@@ -30,6 +30,7 @@ MODEL = ROOT / yaml.safe_load((CONF / "server" / "embedded.yaml").read_text())["
 CHAT = Fixture("sum", json.dumps({"messages": [{"role": "user", "content": "What is 17 + 25?"}]}), (1,))
 ARMS = (Arm("narrow", (("projection", "columns-32"),)), Arm("wide", (("projection", "columns-128"),)))
 PUBLIC = Sampling()
+MAX_TOKENS = 32
 DRAFTING = (Arm("drafts-3", speculation="dflash", num_speculative_tokens=3), Arm("alone", speculation="none"))
 ADAPTER = open_adapter("dflash2")
 
@@ -77,12 +78,14 @@ def ask(
 ) -> Request:
     ADAPTER.select(base_url, arm)
     before = ADAPTER.counters(base_url)
-    path, body = ADAPTER.body(Ask(fixture, seed, 64, sampling, served_name(base_url)))
+    path, body = ADAPTER.body(Ask(fixture, seed, MAX_TOKENS, sampling, served_name(base_url)))
     exchange = client.call(Call(base_url, path, body, 60.0))
     after = ADAPTER.counters(base_url)
     assert before is not None and after is not None
     hits = {name: count - before.get(name, 0) for name, count in after.items()}
-    context = Context("c", 0, 0, PairKey(0, fixture.id, seed, 0), 0, role, arm.name, Phase.MEASURE, 0, 0, 64, hits)
+    context = Context(
+        "c", 0, 0, PairKey(0, fixture.id, seed, 0), 0, role, arm.name, Phase.MEASURE, 0, 0, MAX_TOKENS, hits
+    )
     return observe(exchange, read(exchange.events), context)
 
 

@@ -23,6 +23,9 @@ pytestmark = pytest.mark.ray
 
 ROOT = Path(__file__).resolve().parents[3]
 PAIRS = 2  # half of what `make demo` takes: one pair in either order
+# Answered in three fifths of the tokens that its own problems take; those are asked by the first campaign's tutorial.
+ASKED = {"sum": "What is 17 + 25?", "code": "Write a function add(a, b) that returns the sum."}
+ITEMS = ",".join(f"{{id:{name},seeds:[1],messages:[{{role:user,content:'{text}'}}]}}" for name, text in ASKED.items())
 
 
 def campaign(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -33,9 +36,8 @@ def campaign(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("smoke")
-    return folder, campaign(
-        folder, "run", f"campaign.pairs={PAIRS}", "startup.calibrate_s=0.5", f"lease.lock_dir={folder}/locks"
-    )
+    brief = (f"campaign.pairs={PAIRS}", "startup.calibrate_s=0.5", f"fixtures.items=[{ITEMS}]")
+    return folder, campaign(folder, "run", *brief, f"lease.lock_dir={folder}/locks")
 
 
 @pytest.fixture
