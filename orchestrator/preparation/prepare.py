@@ -20,7 +20,7 @@ from campaigns.corpora import choice
 from campaigns.errors import IdentityMismatch, UsageError
 from campaigns.fixtures import curve_fixtures
 from campaigns.hashes import token_sha256
-from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan, StartupMode
+from campaigns.plan import SHARED, Arm, CampaignPlan, Fixture, ServerPlan, StartupMode
 from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_json, fingerprint, sha256_text
 from campaigns.records import Campaign
 from orchestrator.hosts.claim import asked_for
@@ -134,8 +134,19 @@ def _check_lives(plan: CampaignPlan) -> None:
             f"server.prompt_state={plan.server.prompt_state}: server.adapter={plan.server.adapter} cannot restore "
             "prompts; dflash2 can"
         )
+    _check_shared(plan, arms)
     for life in (arms,) if plan.startup_mode is StartupMode.SWITCH else ((arm,) for arm in arms):
         adapter.launch(plan.server, life, 0, ROOT)
+
+
+def _check_shared(plan: CampaignPlan, arms: tuple[Arm, ...]) -> None:
+    """A schedule of prompts alone would never run where no arm computes prompts."""
+    named = sorted({f"{op}/{name}" for arm in arms for op, name in arm.schedules if op.startswith("prefill_")})
+    if plan.server.prompt_state == SHARED and named:
+        raise UsageError(
+            f"server.prompt_state={SHARED} computes prompts by the default schedules, so that {', '.join(named)} of an "
+            "arm would not run: use server.prompt_state=snapshot, or leave it out of the arm"
+        )
 
 
 def _check_here(plan: CampaignPlan) -> None:

@@ -184,7 +184,7 @@ def _shared(summary: Summary) -> Iterator[str]:
     """Prompts that no arm computed by its own schedules."""
     if summary.plan["server"].get("prompt_state") == SHARED:
         yield (
-            "prompts were computed by the default schedules, once for both arms: effects and exactness are of the "
+            "prompts were computed by the default schedules for both arms: effects and exactness are of the "
             "rounds behind them alone"
         )
 

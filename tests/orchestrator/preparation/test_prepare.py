@@ -131,6 +131,8 @@ def test_a_server_on_cuda_is_refused_where_nothing_but_the_cpu_can_be_leased(mon
          "env, args and tree cannot reach a server that already runs"),
         (("server.args=[--max-model-len,many]",), "server.args: --max-model-len many: must be a whole number above 0"),
         (("server=random_27b", "server.model=none"), "make it with: python -m runtime.models.random_model none"),
+        (("server.prompt_state=shared", "+campaign.candidate.schedules={prefill_gdn: chunked}"),
+         "server.prompt_state=shared computes prompts by the default schedules, so that prefill_gdn/chunked"),
         (("server.model=runtime/checkpoints",), "server.model=.*runtime/checkpoints: no config.json there"),
         (("server.model=/nowhere",), "server.model=/nowhere: no such folder; name one that holds a checkpoint"),
     ],
