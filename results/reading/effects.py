@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +18,12 @@ import pandas as pd
 from sqlalchemy import bindparam, text
 
 from campaigns.judging.statistics import PairEffect, by_startup, settle_drift, startup_medians
+from campaigns.judging.verdicts import counted
 from campaigns.plan import Role
 from results.reading.exclusions import EXCLUDING, excluded, group_names
 from results.reading.levels import Source
 from results.reading.looks import judgeable, looks_of
+from results.store.hashing import holds
 from results.store.reader import Reader
 
 _PAIRS = text("""
@@ -41,6 +44,9 @@ _ENERGIES = text("""
 SELECT campaign_id, startup, fixture, seed, repeat, block_attempt, role, energy_mj, completion_tokens
 FROM request WHERE phase = 'measure' AND energy_mj IS NOT NULL AND campaign_id IN :campaigns
 """).bindparams(bindparam("campaigns", expanding=True))
+_WHOLE_PAIRS = text("SELECT * FROM pair WHERE campaign_id IN :campaigns").bindparams(
+    bindparam("campaigns", expanding=True)
+)
 _PAIR = ("startup", "fixture", "seed", "repeat", "block_attempt")
 _ROW = ("admissible", "delta_log", "control_first", "control_ns")
 _KEY = ["campaign_id", *_PAIR]
@@ -110,6 +116,7 @@ def effects(
 def _read(reader: Reader, plans: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Effects]]:
     frame = pd.read_sql(_PAIRS, reader.connection, params={"campaigns": list(plans)})
     frame["admissible"] = frame.admissible.astype(bool)
+    _set_changed_aside(reader, list(plans))
     _set_aside(reader, frame)
     frame = _with_energy(reader, frame, list(plans))
     found: dict[str, dict[str, Effects]] = {name: {} for name in plans}
@@ -120,6 +127,14 @@ def _read(reader: Reader, plans: Mapping[str, Mapping[str, Any]]) -> dict[str, d
             seen = judgeable(kept, plan, reader.looks(str(name))) if looks_of(plan) else kept
             found[str(name)] = _groups(seen, plan)
     return found
+
+
+def _set_changed_aside(reader: Reader, campaigns: list[str]) -> None:
+    """Effects that somebody wrote over are nobody's measurement. Eight microseconds a pair."""
+    rows = reader.connection.execute(_WHOLE_PAIRS, {"campaigns": campaigns}).mappings()
+    changed = Counter(row["campaign_id"] for row in rows if not holds(row))
+    for campaign_id, count in changed.items():
+        reader.damaged.add(str(campaign_id), f"{counted(count, 'pair')} changed since recorded")
 
 
 def _set_aside(reader: Reader, frame: pd.DataFrame) -> None:

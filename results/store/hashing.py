@@ -30,6 +30,14 @@ def row_sha256(row: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
+def holds(row: Mapping[str, Any]) -> bool:
+    """Whether a row gives the hash that it carries; one with a figure that JSON has no form for gives none."""
+    try:
+        return row_sha256(row) == row["row_sha256"]
+    except ValueError:
+        return False
+
+
 def rounds_sha256(matrix: NDArray[np.float64]) -> str:
     """`matrix` is (rounds, integers of the round table from round_index on), NaN where null."""
     later = not np.isnan(matrix[:, _FIRST_COLUMNS:]).all()
