@@ -85,6 +85,11 @@ def test_every_device_is_a_resource_and_ray_counts_no_gpus(cluster: Cluster) -> 
     assert "RAY_worker_niceness" not in cluster.environment
 
 
+def test_a_private_ray_has_no_process_that_a_campaign_does_not_need(cluster: Cluster) -> None:
+    assert head._processes(b"/raylet/raylet\0")
+    assert not [word for word in (b"dashboard/dashboard.py", b"log_monitor", b"monitor.py") if head._processes(word)]
+
+
 def test_nobody_else_on_the_network_can_reach_a_private_ray(cluster: Cluster) -> None:
     """Whoever can would run code here; Ray's own default is every interface."""
     heard = listening([os.getpid(), *reaper.descendants(os.getpid())])
