@@ -30,10 +30,10 @@ def row_sha256(row: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
-def holds(row: Mapping[str, Any]) -> bool:
+def holds(row: Mapping[Any, Any]) -> bool:
     """Whether a row gives the hash that it carries; one with a figure that JSON has no form for gives none."""
     try:
-        return row_sha256(row) == row["row_sha256"]
+        return bool(row_sha256(row) == row["row_sha256"])
     except ValueError:
         return False
 
