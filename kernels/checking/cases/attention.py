@@ -176,8 +176,9 @@ SANITIZED = tuple(
         TP4._replace(rows=1),
         TP4._replace(length=3297, page_size=1648, kv_dtype="float16"),
         TP1._replace(length=3297, strided=True),
-        TP1._replace(length=1025, page_size=256),
+        *(TP1._replace(length=length, page_size=256) for length in SHORT),
         TP4._replace(length=2000, page_size=256),
+        TP1._replace(length=700, page_size=256, rows=3, strided=True),
     )
 )
 HAMMERED = tuple(

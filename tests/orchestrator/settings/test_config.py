@@ -103,7 +103,7 @@ def test_the_whole_stack_off_is_every_default_and_all_on_is_the_fastest_gated_on
 
 def test_two_ranks_differ_in_how_they_publish_alone() -> None:
     p = plan("campaign=tp2")
-    assert p.differences == ("publication: default -> peers",) and "--tensor-parallel-size" in p.server.args
+    assert p.differences == ("publication: default -> peers-stream",) and "--tensor-parallel-size" in p.server.args
     assert p.lease.count == 2 and p.required_exactness == 4
 
 
