@@ -180,6 +180,7 @@ class Meter:
     made: World
     nodes: Fleet | None
     resident: list[int] = field(default_factory=list)  # bytes, once a second
+    open_files: int = 0  # the most at once
     began_s: float = field(default_factory=time.perf_counter)
     cpu_s: float = field(default_factory=time.process_time)
     busy_s: float = field(default_factory=lambda: machine_s())
@@ -199,6 +200,7 @@ class Meter:
         while not ended.wait(1.0):
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             self.resident.append(pages * os.sysconf("SC_PAGE_SIZE"))
+            self.open_files = max(self.open_files, len(list(Path("/proc/self/fd").iterdir())))
             if len(self.resident) % _SAY_S == 0:
                 print(self.line(), file=sys.stderr, flush=True)
 
@@ -238,6 +240,7 @@ class Meter:
         yield "writer's lag, longest", f"{1e3 * lags[-1]:.1f} ms", ""
         told = ", ".join(f"{most >> 20}" for most in quarters)
         yield "memory, most in each quarter of the time", f"{told} MiB", f"last < x {MAX_GROWTH} of second"
+        yield "driver's open files, most", f"{self.open_files}", ""
         yield "store", f"{self.store.path.stat().st_size >> 20} MiB", ""
 
     def _quarters(self) -> list[int]:
@@ -246,7 +249,7 @@ class Meter:
 
 
 def measure(arguments: argparse.Namespace, folder: Path, nodes: Fleet | None) -> list[tuple[str, str, str]]:
-    """Of a run that was interrupted, the figures up to then."""
+    """Rows of figure and limit."""
     lease = LeasePlan(per_host=8)
     if nodes is not None:
         own = {"inventory": "simulated:fleet", "lock_dir": str(folder / "locks"), "wait_s": 3600.0}
@@ -255,15 +258,27 @@ def measure(arguments: argparse.Namespace, folder: Path, nodes: Fleet | None) ->
     with TimedStore.open(folder / "fleet.sqlite") as store:
         store.lags_s = []
         meter = Meter(store, world(store, wanted, arguments.rounds, arguments.request_s), nodes)
-        try:
-            with meter.running():
-                drive(store, meter.made, folder)
-        except KeyboardInterrupt:
-            return [("**cut off: efficiency means nothing**", "", ""), *meter.rows()]
+        signal.signal(signal.SIGINT, partial(_cut, meter))  # a shell's background job would not hear it by itself
+        with meter.running():
+            drive(store, meter.made, folder)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         rows = list(meter.rows())
         recorded = store.recorded(meter.made.campaign_id)
     assert len(recorded.pairs) == arguments.startups * FIXTURES * PAIRS, len(recorded.pairs)
     return rows
+
+
+def _cut(meter: Meter, *_: Any) -> None:
+    """At once: startups that run may take minutes to end."""
+    told = (row for row in meter.rows() if row[0] != "efficiency")
+    show([("**cut off here**", "", ""), *told])
+    raise KeyboardInterrupt
+
+
+def show(rows: Sequence[tuple[str, str, str]]) -> None:
+    print("| figure | found | limit |\n| --- | --- | --- |")
+    for row in rows:
+        print(f"| {' | '.join(row)} |", flush=True)
 
 
 def _nodes(folder: Path, campaign_id: str) -> Iterator[tuple[str, str, str]]:
@@ -297,7 +312,6 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.nodes and (why := refusal()):
         parser.error(f"--nodes {arguments.nodes}: {why}")
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would not hear it
     folder = Path(tempfile.mkdtemp(prefix="fleet-", dir=arguments.folder))
     each = [arguments.devices // arguments.nodes] * arguments.nodes if arguments.nodes else []
     try:
@@ -305,9 +319,7 @@ def main() -> None:
             rows = measure(arguments, folder, nodes)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print("| figure | found | limit |\n| --- | --- | --- |")
-    for row in rows:
-        print(f"| {' | '.join(row)} |")
+    show(rows)
 
 
 if __name__ == "__main__":

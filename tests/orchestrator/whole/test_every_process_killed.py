@@ -217,7 +217,7 @@ class Campaign:
         failures = self.rows("SELECT utc, reason FROM failure ORDER BY id")
         now, locks = self.committed(), LockFolder(str(self.folder / "locks"))
         held = sum(locks.is_held(device.uuid) for device in open_inventory("simulated:one").devices())
-        for kill, after in zip(unsettled, [*(kill.utc for kill in unsettled[1:]), "~"], strict=True):
+        for kill, after in zip(unsettled, [*(kill.utc for kill in unsettled[1:]), "~"], strict=False):
             reasons = [str(reason) for utc, reason in failures if kill.utc <= str(utc) < after]
             ended = f"exit {code}" if after == "~" and code else ""
             again = f"{', '.join(dict.fromkeys(reasons))}; measured again" if reasons else ""

@@ -160,6 +160,7 @@ def test_killed_in_mid_pair_and_resumed(
     assert eventually(lambda: it.num_measured() >= num_before or process.poll() is not None)
     pids = victims(it, process.pid)
     complete = it.rows("SELECT startup, fixture, seed FROM pair GROUP BY 1, 2, 3 HAVING count(*) = 2")
+    assert pids[victim], (process.poll(), pids)  # 0 would be all of us
     os.kill(pids[victim], signal.SIGKILL)
     output, _ = process.communicate(timeout=WITHIN_S)
     assert eventually(lambda: not it.servers(), within_s=30.0), [_command(pid) for pid in it.servers()]
