@@ -40,7 +40,6 @@ _MARK = "KILLED_CAMPAIGN"  # in the environment of all that runs for it
 STAGES = ("starting", "calibrating", "warming", "first pair", "later pair", "second startup")
 HELPERS = ("server", "reaper", "recorder", "sampler", "null server")
 _MARKS = {
-    "server": "small_openai_server.py",
     "reaper": "hosts/reaper.py",
     "recorder": "measuring.recorder",
     "sampler": "hosts.sampler",
@@ -76,8 +75,7 @@ def is_the(victim: str, pid: int) -> bool:
     """By a word of its own: the server's command stands in the driver's words, too, and behind the reaper's dashes."""
     words = words_of(pid)
     own = words[: words.index("--")] if "--" in words else words
-    mark = _MARKS[victim]
-    return any(word.endswith(mark) or word.startswith(mark) for word in own)
+    return any(word == str(SERVER) if victim == "server" else _MARKS[victim] in word for word in own)
 
 
 def environment_of(pid: int) -> bytes:
