@@ -317,6 +317,8 @@ def main() -> None:
     try:
         with fleet(each) if each else nullcontext() as nodes:
             rows = measure(arguments, folder, nodes)
+    except KeyboardInterrupt:
+        sys.exit(130)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     show(rows)
