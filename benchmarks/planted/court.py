@@ -114,11 +114,11 @@ class Court:
             idle.pipe.send(idle.job)
 
     def listen(self, pool: ThreadPoolExecutor) -> None:
-        busy = {judge.pipe: judge for judge in self.judges if judge.job}
+        busy = [judge for judge in self.judges if judge.job]
         if not busy:
             time.sleep(0.2)
-        for pipe in wait(list(busy), timeout=0.2):
-            judge = busy[pipe]  # type: ignore[index]
+        ready = wait([judge.pipe for judge in busy], timeout=0.2)
+        for judge in (judge for judge in busy if judge.pipe in ready):
             try:
                 self.heard(judge, judge.pipe.recv(), pool)
             except EOFError:

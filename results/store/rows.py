@@ -47,7 +47,7 @@ def encode(fact: Any, *, without: frozenset[str] = frozenset()) -> dict[str, Any
 def decode(kind: type[T], row: Mapping[Any, Any], **given: Any) -> T:
     """The fact that was encoded as `row`; `given` fills fields that live elsewhere."""
     values = dict(given)
-    for name, make in _of_columns(kind).items():  # type: ignore[arg-type]
+    for name, make in _of_columns(kind).items():  # type: ignore[arg-type]  # a class can be hashed
         if name in given:
             continue
         if make is PairKey:

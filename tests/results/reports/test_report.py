@@ -23,6 +23,7 @@ from results.reading import frames
 from results.reading.groups import Group
 from results.reading.levels import ArmLevels
 from results.reading.summary import Summary, summarise
+from results.reports.headline import headline
 from results.reports.report import render
 from results.reports.report_json import content
 from results.store.reader import Reader
@@ -256,6 +257,8 @@ def test_a_failed_pair_is_missing_and_no_regression(path):
     found = summary(path)
     assert (found.n_exact_pairs, found.n_failed_pairs, found.n_inexact_pairs, found.n_excluded) == (11, 1, 0, 1)
     assert found.verdict.value == "faster" and found.exit_code() is Exit.COMPLETE
+    whose = "0 of the control's requests and 1 of the candidate's requests failed: what is told is told of the others"
+    assert whose in headline(found).warnings
     assert "1 of them failed: a request got no answer" in report(path)
     assert "no mismatch on 1 prompt bounds" in report(path)
 
