@@ -12,8 +12,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 
+from campaigns.judging.curve import Curve, examined
 from campaigns.judging.verdicts import Verdict, counted
 from campaigns.records import CampaignStatus
 from campaigns.remarks import Decision, Probe
@@ -41,15 +41,6 @@ class Gate:
     max_capped: float = 1.0  # share of the answers that ended at their cap instead of by themselves
     max_effect_pct: float | None = None  # of the 95 % interval's upper end; -5: at least five per cent faster
     verdicts: tuple[str, ...] = ()  # words that pass; empty: every word but slower, inadmissible, nothing-measured
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Levels of one context length, in ms."""
-
-    length: int
-    control_ms: float
-    candidate_ms: float
 
 
 @dataclass(frozen=True)
@@ -172,24 +163,6 @@ def by_decision(gate: Gate, evidence: Evidence) -> Entry:
     return Entry(gate, status, (f"{newest.decision} by {newest.by}, {newest.utc}",), newest.reason)
 
 
-def curve_faults(curve: Sequence[Curve]) -> list[str]:
-    """Why a curve does not pass; growth ratios are for reference only and decide nothing."""
-    points = sorted(curve, key=lambda point: point.length)
-    faults = [
-        f"{p.length}: {p.candidate_ms:.3f} is not below {p.control_ms:.3f} ms"
-        for p in points[1:]
-        if p.candidate_ms >= p.control_ms
-    ]
-    if points and points[0].candidate_ms > points[0].control_ms:
-        faults.insert(0, f"{points[0].length}: {points[0].candidate_ms:.3f} is above {points[0].control_ms:.3f} ms")
-    for before, after in pairwise(points):
-        grown = after.candidate_ms - before.candidate_ms
-        allowed = after.control_ms - before.control_ms
-        if grown > allowed:
-            faults.append(f"{before.length} to {after.length} grows by {grown:.3f}, the control by {allowed:.3f} ms")
-    return faults
-
-
 Examine = Callable[[Gate, Result], Finding]
 
 
@@ -251,8 +224,12 @@ def _curve_finding(gate: Gate, result: Result) -> Finding:
     finding = _pair_finding(gate, result)
     if finding.status is not GateStatus.PASSED:
         return finding
-    faults = curve_faults(result.curve)
-    return Finding(result, GateStatus.FAILED if faults else GateStatus.PASSED, "; ".join(faults))
+    found = examined(result.curve)
+    if found.faults:
+        return Finding(result, GateStatus.FAILED, "; ".join(found.faults))
+    if found.doubts:
+        return Finding(result, GateStatus.OPEN, f"{result.campaign_id}: {'; '.join(found.doubts)}", again=True)
+    return Finding(result, GateStatus.PASSED)
 
 
 def _by_campaign(

@@ -59,8 +59,10 @@ def _mlflow(reader: Any, campaign_id: str, file: Path, *, force: bool) -> int:
     from results.reading.summary import summarise
     from results.reports.headline import arms, headline
     from results.reports.report import render_summary
+    from results.store.unchanged import require_unchanged
     from results.transfer.mlflow_runs import Written, export_run
 
+    require_unchanged(reader, campaign_id)
     summary = summarise(reader, campaign_id)
     files = {f"report.{format}": render_summary(summary, reader, format) for format in ("md", "html", "json")}
     written = Written(headline(summary).sentence, "; ".join(differences(*arms(summary))), files)

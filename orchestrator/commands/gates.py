@@ -62,6 +62,7 @@ def _entries(options: argparse.Namespace) -> tuple[Entry, ...]:
     with Reader.open(options.store) as reader:
         check_subject(options.subject, reader)
         found = evidence(reader, options.subject, options.library)
+        print("".join(f"{line}\n" for line in reader.damaged.lines()), end="", file=sys.stderr)
     libraries = {probe.library_sha256 for probe in found.probes}
     if options.library and options.library not in libraries:
         known = nearest(options.library, sorted(filter(None, libraries)))

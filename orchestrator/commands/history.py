@@ -225,12 +225,14 @@ def run_compare(options: argparse.Namespace) -> int:
     from results.reading.summary import summarise
     from results.reports.layout import lay_out
     from results.store.reader import Reader
+    from results.store.unchanged import require_unchanged
 
     with Reader.open(options.store) as reader:
         ids = list(dict.fromkeys(reader.resolve(name) for name in options.ids))
         if len(ids) < 2:
             raise UsageError(f"compare needs two campaigns or more, and {' '.join(options.ids)} is one")
         for campaign_id in ids:
+            require_unchanged(reader, campaign_id)
             refuse_profiled(reader, campaign_id, "compare sets side by side")
         found = [summarise(reader, campaign_id) for campaign_id in ids]
     text = compare(found) if options.format == "text" else lay_out(options.format, EFFECTS, effects(found))

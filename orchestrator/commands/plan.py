@@ -51,10 +51,12 @@ def _propose(options: argparse.Namespace) -> int:
     from results.history.forecast import expectation, forecast
     from results.reading.profiles import refuse_profiled
     from results.store.reader import Reader
+    from results.store.unchanged import require_unchanged
 
     with Reader.open(options.store) as reader:
         wanted = math.log1p((options.half_width or _HALF_WIDTH) / 100)
         source = reader.resolve(options.source)
+        require_unchanged(reader, source)
         refuse_profiled(reader, source, "a proposal rests on")
         if options.effect is None or options.half_width is not None:
             print(forecast(reader, source, wanted, asked=options.half_width is not None), end="")

@@ -21,10 +21,12 @@ from orchestrator.measuring.exchange import Exchange, Recording
 from orchestrator.measuring.observe import Context, observe
 from orchestrator.measuring.stream import read
 from orchestrator.servers.adapters import Adapter, Ask
+from orchestrator.servers.busy import BUSY
 from orchestrator.servers.serving import RunningServer
 
 _DEATH_S = 1.0  # how long a process may take to be seen dead after its connection broke
 _BROKEN = ("closed", "reset", "refused")
+_BUSY = tuple(b"HTTP/1.%d %d" % (minor, status) for minor in (0, 1) for status in BUSY)
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class _Taken:
     fault: str = ""  # what the server did wrong beside the stream
     died: bool = False
     energy_mj: int | None = None
+    waited: str = ""  # for how long a busy server was left alone, in words
 
 
 class Bench:
@@ -144,10 +147,12 @@ class Bench:
             energy_mj = difference_mj(drawn_mj, self._energy_mj())
             if recording.outcome in _BROKEN and (death := _death(server)):
                 return _Taken(order, recording, position, {}, death, died=True)
+            waited = _left_alone(recording, client.timeout_s)
             after = None if before is None else self._adapter.counters(server.base_url)
             if after is not None:
                 self._hits[server.base_url] = after
-            return _Taken(order, recording, position, _difference(before, after), energy_mj=energy_mj)
+            counters = _difference(before, after)
+            return _Taken(order, recording, position, counters, energy_mj=energy_mj, waited=waited)
         except ServerFailed as error:
             death = _death(server)
             return _Taken(order, recording, position, {}, death or str(error), died=bool(death))
@@ -189,7 +194,19 @@ def _exchange(taken: _Taken) -> Exchange:
     exchange = parse(taken.recording)
     if taken.died and exchange.failure is not None:
         return replace(exchange, failure=Reason.SERVER_DIED, message=f"{exchange.message}. {taken.fault}")
-    return exchange
+    return replace(exchange, message=f"{exchange.message}; {taken.waited}") if taken.waited else exchange
+
+
+def _left_alone(recording: Recording, most_s: float) -> str:
+    """A server that is busy is asked nothing more until it wants to be, at most as long as it may be silent; what was
+    done, in words. The request has failed: nothing that is measured waits for this.
+    """
+    wanted_s = parse(recording).retry_after_s if recording.received.startswith(_BUSY) else None
+    if wanted_s is None:
+        return ""
+    time.sleep(min(wanted_s, most_s))
+    cut = f", of which {most_s:g} s (client.timeout_s) were" if wanted_s > most_s else ""
+    return f"Retry-After {wanted_s:g} s{cut} waited for"
 
 
 def _difference(before: Mapping[str, int] | None, after: Mapping[str, int] | None) -> dict[str, int]:

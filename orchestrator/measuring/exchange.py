@@ -15,6 +15,7 @@ import h11
 
 from campaigns.records import Reason, Stamp
 from orchestrator.measuring.arrivals import Arrivals, arrivals
+from orchestrator.servers.busy import retry_after_s
 from orchestrator.servers.fields import whole_text
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -61,6 +62,7 @@ class Exchange:
     failure: Reason | None
     message: str
     stamp: Stamp = Stamp.CLIENT  # whose clock the events are told by
+    retry_after_s: float | None = None  # a busy server's word: how long to leave it alone
 
 
 class EventDecoder:
@@ -116,6 +118,7 @@ class _Answer:
         self.is_stream = False
         self.kind = self.encoding = ""
         self.location = ""
+        self.retry_after_s: float | None = None
         self.body = bytearray()  # kept when the answer is not a stream
         self.events: list[Event] = []
         self.complete = False
@@ -129,6 +132,8 @@ class _Answer:
             self.encoding = headers.get("content-encoding", "identity").lower()
             self.is_stream = self.kind.lower().startswith("text/event-stream")
             self.location = headers.get("location", "")
+            after = headers.get("retry-after", "")
+            self.retry_after_s = retry_after_s(event.status_code, after, headers.get("date", ""))
         elif isinstance(event, h11.Data) and self.is_stream:
             self._append(self.decoder.feed(bytes(event.data)), at_ns, wake_ns)
         elif isinstance(event, h11.Data):
@@ -155,6 +160,7 @@ def parse(recording: Recording) -> Exchange:
         failure=failure,
         message=message,
         stamp=arrived.stamp,
+        retry_after_s=answer.retry_after_s,
     )
 
 

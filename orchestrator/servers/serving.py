@@ -19,7 +19,7 @@ from campaigns.plan import Arm, Role, ServerPlan
 from campaigns.records import HIDDEN, Process
 from orchestrator.hosts.process import ServerTree
 from orchestrator.servers.adapters import Adapter
-from orchestrator.servers.adapters.control import ask, ask_json, carry, unreachable
+from orchestrator.servers.adapters.control import ask_json, ask_once, carry, unreachable
 from orchestrator.servers.keys import headers_of
 
 _PROBE_S = 0.1
@@ -94,19 +94,27 @@ class RunningServer:
     def await_ready(self) -> None:
         """Until GET ready_path answers 200. Raises ServerFailed at once when the server exits, else at the deadline."""
         deadline = time.monotonic() + self._plan.ready_timeout_s
-        said = "it did not answer"
+        said, wait_s = "it did not answer", 0.0
         while time.monotonic() < deadline:
             self.require_alive()
-            said = _get(self.base_url, self._plan.ready_path, min(_ANSWER_S, deadline - time.monotonic() + 0.1))
+            said, wait_s = _get(self.base_url, self._plan.ready_path, min(_ANSWER_S, deadline - time.monotonic() + 0.1))
             if not said:
                 self.ready_ns = time.monotonic_ns() - self._began_ns
                 self.model = _served_name(self.base_url, self._plan.model)
                 return
-            time.sleep(_PROBE_S)
+            self._leave_alone(min(wait_s, deadline - _PROBE_S - time.monotonic()))
         raise ServerFailed(
             f"{self.base_url}{self._plan.ready_path} was not ready within {self._plan.ready_timeout_s:g} s ({said}). "
             f"Raise server.ready_timeout_s, or see {self._log_or_url()}.{self._tail()}"
         )
+
+    def _leave_alone(self, wait_s: float) -> None:
+        """Until it is asked again; the end of its process is seen meanwhile."""
+        until = time.monotonic() + wait_s
+        time.sleep(_PROBE_S)
+        while time.monotonic() < until:
+            self.require_alive()
+            time.sleep(_PROBE_S)
 
     def require_alive(self) -> None:
         if death := self.death():
@@ -158,13 +166,16 @@ def _free_port() -> int:
         return port
 
 
-def _get(base_url: str, path: str, timeout_s: float) -> str:
-    """Nothing when the answer is 200, else what was wrong."""
+def _get(base_url: str, path: str, timeout_s: float) -> tuple[str, float]:
+    """What was wrong, empty where the answer is 200, and for how long a busy server wants to be left alone."""
     try:
-        status, _ = ask(base_url, "GET", path, timeout_s=timeout_s)
+        answer = ask_once(base_url, "GET", path, timeout_s=timeout_s)
     except ServerFailed as error:
-        return str(error.__cause__ or error)
-    return "" if status == 200 else f"HTTP {status}"
+        return str(error.__cause__ or error), 0.0
+    if answer.status == 200:
+        return "", 0.0
+    wait_s = answer.retry_after_s or 0.0
+    return f"HTTP {answer.status}" + (f", Retry-After {wait_s:g} s" if wait_s else ""), wait_s
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from results.reading.looks import n_planned
 from results.reading.profiles import refuse_profiled
 from results.reading.summary import Summary, summarise
 from results.store.reader import Reader
+from results.store.unchanged import require_unchanged
 
 MAX_ROWS = 200
 MAX_DRAWN = 100  # campaigns in a chart; each must be judged before it can be drawn
@@ -238,6 +239,7 @@ def compared(reader: Reader, ids: Sequence[str]) -> dict[str, Any]:
     if not 2 <= len(chosen) <= 5:
         raise UsageError(f"a comparison takes two to five campaigns, not {len(chosen)}")
     for name in chosen:
+        require_unchanged(reader, name)
         refuse_profiled(reader, name, "compare sets side by side")
     summaries = [summarise(reader, name) for name in chosen]
     keys = differing(summaries)

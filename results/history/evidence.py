@@ -9,10 +9,12 @@ from typing import Any
 from campaigns.judging.gates import Evidence, Result
 from campaigns.judging.statistics import percent
 from campaigns.remarks import Probe
+from results.reading.curve import curve_of
 from results.reading.past import family
 from results.reading.profiles import is_profiled
-from results.reading.summary import Summary, curve_of, summarise
+from results.reading.summary import Summary, summarise
 from results.store.reader import Reader
+from results.store.unchanged import set_changed_aside
 
 _LIFE = ("env", "args", "tree")  # of an arm, beside its schedules
 
@@ -30,8 +32,10 @@ def evidence(reader: Reader, subject: str, library_sha256: str = "") -> Evidence
 
 
 def _results(reader: Reader, subject: str) -> Iterator[Result]:
-    for campaign in reader.campaigns():
-        if _about(campaign.plan_json, subject):
+    about = [campaign for campaign in reader.campaigns() if _about(campaign.plan_json, subject)]
+    set_changed_aside(reader, [campaign.campaign_id for campaign in about])
+    for campaign in about:
+        if campaign.campaign_id not in reader.damaged:
             with reader.damaged.sparing(campaign.campaign_id):
                 yield _result(summarise(reader, campaign.campaign_id), subject)
 

@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from campaigns.plan import StartupMode
 from results.store.reader import Reader
+from results.store.unchanged import set_changed_aside
 
 _LIKE = """
 json_extract(c.fingerprint, '$.weights_sha256') = :weights
@@ -36,6 +37,7 @@ FROM (
     FROM request r JOIN campaign c USING (campaign_id) WHERE {_LIKE}
 )
 """
+_ALIKE = text(f"SELECT c.campaign_id FROM campaign c WHERE {_LIKE}")
 _REQUESTS = text(f"""
 SELECT count(*),
     avg(CASE WHEN later AND followed AND phase = 'measure' THEN cost_s END),
@@ -91,6 +93,7 @@ def pace(reader: Reader, weights_sha256: str, server_args: str, name: str = "") 
     """From recorded requests over these weights and server arguments: those of campaigns of that name if there are any,
     which ask for the like, else all; the guess where there is none."""
     like = {"weights": weights_sha256, "args": server_args, "name": name}
+    set_changed_aside(reader, list(reader.connection.scalars(_ALIKE, like)))
     count, measured_s, warmup_s, later_s, every_s = reader.connection.execute(_REQUESTS, like).one()
     if not count:
         return pace(reader, weights_sha256, server_args) if name else GUESS

@@ -17,6 +17,7 @@ from campaigns.errors import UsageError
 from results.history.meanings import CAMPAIGN_COLUMNS, CAMPAIGNS, meant
 from results.store.reader import Reader
 
+_BESIDE_READING = ("one statement at a time", "not authorized")
 _STEPS = 10_000  # of SQLite's virtual machine between two looks at the clock
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
 
@@ -36,7 +37,14 @@ def query(reader: Reader, sql: str, *, max_rows: int = 1000, max_s: float = 10.0
         _add_campaigns(reader, connection)
     connection.execute("SELECT * FROM json_each('[]'), json_tree('[]')")  # made now: making them is more than reading
     deadline = time.monotonic() + max_s
-    connection.set_authorizer(_authorise)
+    refused: list[int] = []  # what the statement would do beside reading; SQLite's own words for that differ
+
+    def authorise(action: int, *_: object) -> int:
+        if action not in _ALLOWED:
+            refused.append(action)
+        return sqlite3.SQLITE_DENY if refused else sqlite3.SQLITE_OK
+
+    connection.set_authorizer(authorise)
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
     try:
         cursor = connection.execute(sql)
@@ -45,6 +53,8 @@ def query(reader: Reader, sql: str, *, max_rows: int = 1000, max_s: float = 10.0
         _free(connection)
         if "malformed" in str(error):
             raise  # the file, and not the question
+        if refused or any(words in str(error) for words in _BESIDE_READING):
+            raise UsageError("the query may only read: write one SELECT") from error
         raise UsageError(_sentence(str(error), max_s, meant(reader.connection, sql, str(error)))) from error
     finally:
         _free(connection)
@@ -87,13 +97,7 @@ def _campaign_row(reader: Reader, row: Mapping[Any, Any]) -> list[Any]:
     return [None if isinstance(value, float) and math.isnan(value) else value for value in values]
 
 
-def _authorise(action: int, *_: object) -> int:
-    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
-
-
 def _sentence(complaint: str, max_s: float, more: str) -> str:
     if "interrupted" in complaint:
         return f"the query was stopped after {max_s:g} s: narrow it, or raise --max-s"
-    if "not authorized" in complaint or "prohibited" in complaint:
-        return "the query may only read: write one SELECT"
     return f"the query is not understood ({complaint}{more}); campaign query --schema lists tables, views and columns"

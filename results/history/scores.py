@@ -11,6 +11,7 @@ import pandas as pd
 from campaigns.scorers.paired import discordance, newest
 from results.history.entries import EVERYTHING, Filter, chosen
 from results.store.reader import Reader
+from results.store.unchanged import set_changed_aside
 
 COLUMNS = (
     "campaign_id",
@@ -31,7 +32,9 @@ COLUMNS = (
 def scores(reader: Reader, wanted: Filter = EVERYTHING) -> pd.DataFrame:
     """COLUMNS, oldest first, of the campaigns that `wanted` takes and that were scored."""
     rows = []
-    for about in chosen(reader, wanted):
+    abouts = chosen(reader, wanted)
+    set_changed_aside(reader, [about["campaign_id"] for about in abouts])
+    for about in abouts:
         with reader.damaged.sparing(about["campaign_id"]):
             found = reader.scores(about["campaign_id"])
             for name in dict.fromkeys(score.scorer for score in newest(found).values()):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,13 +17,12 @@ import pandas as pd
 from sqlalchemy import bindparam, text
 
 from campaigns.judging.statistics import PairEffect, by_startup, settle_drift, startup_medians
-from campaigns.judging.verdicts import counted
 from campaigns.plan import Role
 from results.reading.exclusions import EXCLUDING, excluded, group_names
 from results.reading.levels import Source
 from results.reading.looks import judgeable, looks_of
-from results.store.hashing import holds
 from results.store.reader import Reader
+from results.store.unchanged import set_changed_aside
 
 _PAIRS = text("""
 SELECT p.campaign_id, p.startup, p.fixture, p.seed, p.repeat, p.block_attempt, p.delta_log, p.admissible,
@@ -44,9 +42,6 @@ _ENERGIES = text("""
 SELECT campaign_id, startup, fixture, seed, repeat, block_attempt, role, energy_mj, completion_tokens
 FROM request WHERE phase = 'measure' AND energy_mj IS NOT NULL AND campaign_id IN :campaigns
 """).bindparams(bindparam("campaigns", expanding=True))
-_WHOLE_PAIRS = text("SELECT * FROM pair WHERE campaign_id IN :campaigns").bindparams(
-    bindparam("campaigns", expanding=True)
-)
 _PAIR = ("startup", "fixture", "seed", "repeat", "block_attempt")
 _ROW = ("admissible", "delta_log", "control_first", "control_ns")
 _KEY = ["campaign_id", *_PAIR]
@@ -114,11 +109,12 @@ def effects(
 
 
 def _read(reader: Reader, plans: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Effects]]:
-    frame = pd.read_sql(_PAIRS, reader.connection, params={"campaigns": list(plans)})
+    set_changed_aside(reader, plans)
+    whole = [name for name in plans if name not in reader.damaged]
+    frame = pd.read_sql(_PAIRS, reader.connection, params={"campaigns": whole})
     frame["admissible"] = frame.admissible.astype(bool)
-    _set_changed_aside(reader, list(plans))
     _set_aside(reader, frame)
-    frame = _with_energy(reader, frame, list(plans))
+    frame = _with_energy(reader, frame, whole)
     found: dict[str, dict[str, Effects]] = {name: {} for name in plans}
     for name, rows in frame.groupby("campaign_id", sort=False):
         with reader.damaged.sparing(str(name)):
@@ -127,14 +123,6 @@ def _read(reader: Reader, plans: Mapping[str, Mapping[str, Any]]) -> dict[str, d
             seen = judgeable(kept, plan, reader.looks(str(name))) if looks_of(plan) else kept
             found[str(name)] = _groups(seen, plan)
     return found
-
-
-def _set_changed_aside(reader: Reader, campaigns: list[str]) -> None:
-    """Effects that somebody wrote over are nobody's measurement. Eight microseconds a pair."""
-    rows = reader.connection.execute(_WHOLE_PAIRS, {"campaigns": campaigns}).mappings()
-    changed = Counter(row["campaign_id"] for row in rows if not holds(row))
-    for campaign_id, count in changed.items():
-        reader.damaged.add(str(campaign_id), f"{counted(count, 'pair')} changed since recorded")
 
 
 def _set_aside(reader: Reader, frame: pd.DataFrame) -> None:

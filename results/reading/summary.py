@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 
 from campaigns.errors import Exit, highest
-from campaigns.judging.gates import Curve, curve_faults
 from campaigns.judging.past import MIN_PAST, Past
 from campaigns.judging.rules import rules_of
 from campaigns.judging.statistics import holm, mismatch_bound
@@ -25,10 +24,11 @@ from campaigns.remarks import Mark
 from results.reading import frames
 from results.reading.arrivals import ClientClock, client_clock
 from results.reading.clocks import disagreement
+from results.reading.curve import failed_gates
 from results.reading.differing import Differing, differing_pairs
 from results.reading.effects import Memory
 from results.reading.energy import energy_line
-from results.reading.exclusions import context_length, exact, excluded, grouped, timed
+from results.reading.exclusions import exact, excluded, grouped, timed
 from results.reading.groups import Group, Part, Setting, build, part
 from results.reading.health import Determinism, determinism, missing_notes, started_alike
 from results.reading.levels import Source, source_of
@@ -42,6 +42,7 @@ from results.reading.schedules import ArmRoute, arm_routes
 from results.reading.speculation import ArmSpeculation, arm_speculation
 from results.reading.whereabouts import Whereabouts, whereabouts
 from results.store.reader import Life, Reader
+from results.store.unchanged import changed
 
 _UNDECIDED = frozenset(
     {
@@ -104,6 +105,7 @@ class Summary:
     left_out: tuple[str, ...]  # A/A campaigns that may lend no floor, with who said so and why
     tags: tuple[str, ...]
     notes: tuple[str, ...]  # what people wrote to it, oldest first
+    changed: str  # rows that are not as they were recorded: nothing here is to be trusted; empty where all are
 
     @property
     def evidence(self) -> Evidence:
@@ -135,7 +137,7 @@ class Summary:
         return highest(self._codes(strict))
 
     def _codes(self, strict: bool) -> list[Exit]:
-        codes = []
+        codes = [Exit.IDENTITY] if self.changed else []
         if not (self.n_answered_pairs if self.profiled else self.n_admissible_pairs):
             codes.append(Exit.NOTHING_ADMISSIBLE)
         slower = any(group.judgement.verdict is Verdict.SLOWER for group in self.groups)
@@ -201,7 +203,7 @@ def summarise(reader: Reader, campaign_id: str, memory: Memory | None = None) ->
         started_alike=started_alike(plan, lives),
         flags=_flags(measured),
         pair_flags=_pair_flags(pairs),
-        failed_gates=_failed_gates(groups, plan),
+        failed_gates=failed_gates(groups, plan),
         profiles=profiles(reader, campaign_id, plan),
         differing=differing_pairs(reader, pairs, failed),
         speculation=arm_speculation(reader, campaign_id, plan),
@@ -210,6 +212,7 @@ def summarise(reader: Reader, campaign_id: str, memory: Memory | None = None) ->
         left_out=tuple(f"{name} ({d.reason}; {d.by})" for name, d in left_out(reader).items()),
         tags=tuple(reader.tags().get(campaign_id, ())),
         notes=tuple(f"{n.utc[:16]} {n.by}: {n.text}" for n in reader.annotations(campaign_id) if n.mark is Mark.NOTE),
+        changed=changed(reader.connection, [campaign_id]).get(campaign_id, ""),
     )
 
 
@@ -280,20 +283,6 @@ def _flags(measured: pd.DataFrame) -> Counter[str]:
     throttled = int((measured.throttle_bits.fillna(0) > 0).sum())
     few = int(counted.n_rounds.between(1, _FEW_ROUNDS - 1).sum())
     return flags + Counter({"throttle bits set": throttled, f"answers of fewer than {_FEW_ROUNDS} rounds": few})
-
-
-def _failed_gates(groups: Sequence[Group], plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """The one gate that a campaign can fail by itself: the curve over context lengths, from three startups on."""
-    curve = curve_of(groups)
-    if plan["mode"] != Mode.AB.value or len(curve) < 2 or min(g.judgement.n_startups for g in groups) < 3:
-        return ()
-    return tuple(f"curve: {fault}" for fault in curve_faults(curve))
-
-
-def curve_of(groups: Sequence[Group]) -> tuple[Curve, ...]:
-    """The groups whose fixtures are context lengths, shortest first."""
-    levels = ((context_length(g.fixture), g.control.level_ms, g.candidate.level_ms) for g in groups)
-    return tuple(sorted((Curve(n, a, b) for n, a, b in levels if n and a and b), key=lambda point: point.length))
 
 
 def _superseded(requests: pd.DataFrame) -> tuple[str, ...]:

@@ -73,6 +73,8 @@ def junit(summary: Summary) -> str:
 
 def _cases(summary: Summary) -> Iterator[tuple[str, str, str, str]]:
     """Name, what it counts as (empty: passed), why, and what is told of it."""
+    if summary.changed:
+        yield "rows as they were recorded", "error", summary.changed, "nothing here is to be trusted"
     if summary.status is not CampaignStatus.COMPLETE:
         said = f"the campaign is {summary.status.value}: {summary.status_reason}".rstrip(": ")
         yield "campaign complete", "error", said, f"{summary.n_pairs} of {summary.n_planned} pairs"

@@ -124,6 +124,8 @@ def _in_words(n: int, noun: str) -> str:
 
 def _warnings(summary: Summary) -> Iterator[str]:
     """From what makes the answer worthless to what a reader should know."""
+    if summary.changed:
+        yield f"not to be trusted: {summary.changed}; campaign verify {summary.campaign.campaign_id} names the rows"
     if summary.status is not CampaignStatus.COMPLETE:
         yield f"not final: the campaign is {summary.status.value}, {summary.n_pairs} of {summary.n_planned} pairs"
         if summary.status_reason:

@@ -26,6 +26,7 @@ _DAMAGED = (
     "I/O",
     "no such table",
     "no such column",
+    "Could not decode to UTF-8",
 )  # a revision has its tables, or somebody dropped them
 
 

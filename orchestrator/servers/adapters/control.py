@@ -8,19 +8,22 @@ from __future__ import annotations
 import http.client
 import json
 import math
+import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from campaigns.errors import ServerFailed, UsageError
+from orchestrator.servers.busy import retry_after_s
 from orchestrator.servers.fields import Malformed
 
 T = TypeVar("T")
 _TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
+_BUSY_S = 30.0  # altogether, for a call that a busy server puts off
 _ABSENT = (404, 405, 501)
 _PORTS = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
 _proxies: dict[str, str] = {}  # by base URL: http://HOST:PORT
@@ -50,15 +53,33 @@ def carry(base_url: str, headers: Mapping[str, str], proxy: str = "") -> None:
     _headers[base_url], _proxies[base_url] = dict(headers), proxy
 
 
-def ask(
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    retry_after_s: float | None  # of a server that is busy: how long to leave it alone
+
+
+def ask(base_url: str, method: str, path: str, body: Any = None, session: Session | None = None) -> tuple[int, bytes]:
+    """(status, body). ServerFailed when the server does not answer at all. A busy one that says for how long is asked
+    again then, where that is soon enough.
+    """
+    deadline = time.monotonic() + _BUSY_S
+    while True:
+        answer = ask_once(base_url, method, path, body, session)
+        if answer.retry_after_s is None or time.monotonic() + answer.retry_after_s > deadline:
+            return answer.status, answer.body
+        time.sleep(answer.retry_after_s)
+
+
+def ask_once(
     base_url: str,
     method: str,
     path: str,
     body: Any = None,
     session: Session | None = None,
     timeout_s: float = _TIMEOUT_S,
-) -> tuple[int, bytes]:
-    """(status, body). ServerFailed when the server does not answer at all."""
+) -> Answer:
+    """ServerFailed when the server does not answer at all."""
     kept = session.take(base_url) if session else None
     if kept is not None:
         try:
@@ -118,7 +139,7 @@ def ask_metrics(base_url: str) -> dict[str, float]:
 
 def _exchange(
     connection: http.client.HTTPConnection, base_url: str, method: str, path: str, body: Any, session: Session | None
-) -> tuple[int, bytes]:
+) -> Answer:
     payload = None if body is None else json.dumps(body, ensure_ascii=False).encode()
     target = urlsplit(base_url).path.rstrip("/") + path
     keep = False
@@ -126,7 +147,10 @@ def _exchange(
         headers = {"Content-Type": "application/json", **_headers.get(base_url, {})}
         connection.request(method, target, payload, headers)
         response = connection.getresponse()
-        answer = response.status, response.read()
+        busy_s = retry_after_s(
+            response.status, response.headers.get("Retry-After", ""), response.headers.get("Date", "")
+        )
+        answer = Answer(response.status, response.read(), busy_s)
         keep = session is not None and not response.will_close
         return answer
     finally:

@@ -129,6 +129,33 @@ def test_a_wrong_name_is_told_the_right_one(store, sql, said):
     assert said in str(told.value)
 
 
+WRITING = (
+    *("VACUUM INTO '/tmp/never.sqlite'", "VACUUM", "ATTACH '/tmp/never.sqlite' AS other", "PRAGMA user_version = 3"),
+    *("CREATE TEMP TABLE t(a)", "CREATE TEMP VIEW v AS SELECT 1", "BEGIN IMMEDIATE", "SAVEPOINT s", "REINDEX"),
+    *("SELECT 1; SELECT 2", "SELECT 1; DROP TABLE pair", "-- a\nDELETE FROM pair", "/* a */ DELETE FROM pair"),
+    "WITH x AS (SELECT 'a' AS a) INSERT INTO baseline(name) SELECT a FROM x",
+    *("EXPLAIN DELETE FROM pair", "SELECT load_extension('x')", "SELECT * FROM pragma_user_version"),
+)
+READING = (
+    "-- a\nSELECT 1",
+    "/* a */ SELECT 1;",
+    "WITH x AS (SELECT 1 AS a) SELECT a FROM x",
+    "EXPLAIN SELECT 1",
+    "VALUES (1)",
+)
+
+
+@pytest.mark.parametrize("sql", WRITING)
+def test_what_would_do_more_than_read_is_refused_for_that(reader, sql):
+    with pytest.raises(UsageError, match=r"^the query may only read: write one SELECT$"):
+        query(reader, sql)
+
+
+@pytest.mark.parametrize("sql", READING)
+def test_what_reads_is_answered(reader, sql):
+    assert query(reader, sql).rows
+
+
 def test_schema_on_the_command_line(store, capfd, tmp_path):
     copy = tmp_path / "store.sqlite"
     shutil.copy(store, copy)

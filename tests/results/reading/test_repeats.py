@@ -19,6 +19,7 @@ from results.reading.effects import effects
 from results.reading.repeats import campaign_repeats
 from results.reading.summary import summarise
 from results.reports.report import render
+from results.store.hashing import row_sha256
 from results.store.reader import Reader
 from results.store.writer import Store
 from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
@@ -110,7 +111,10 @@ def test_one_question_over_campaigns_tells_what_each_report_tells(ram, changed, 
                 store.failure(Failure(name, CREATED, Reason.OPERATOR, "struck", key=key))
     if not engine:
         with closing(sqlite3.connect(ram / "s")) as raw, raw:
+            raw.row_factory = sqlite3.Row
             raw.execute("UPDATE request SET engine_decode_ns = NULL")
+            hashes = [(row_sha256(dict(row)), row["id"]) for row in raw.execute("SELECT * FROM request")]
+            raw.executemany("UPDATE request SET row_sha256 = ? WHERE id = ?", hashes)
     with Reader.open(ram / "s") as reader:
         plans = {each.campaign_id: json.loads(each.plan_json) for each in reader.campaigns()}
         told = campaign_repeats(reader, plans, effects(reader, plans))

@@ -152,12 +152,3 @@ def test_last_of_a_store_whose_only_campaign_is_damaged_names_it(path, capsys):
         connection.execute("UPDATE campaign SET plan_json = '{}'")
     assert main(["report", "last", "--store", str(path)]) == 6
     assert "no campaign that can be read" in capsys.readouterr().err
-
-
-def test_history_shows_no_effect_that_somebody_wrote_over(path, capsys):
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE pair SET delta_log = -0.5")
-    assert main(["history", "--format", "csv", "--store", str(path)]) == 0
-    captured = capsys.readouterr()
-    assert "damaged: 2 pairs changed since recorded" in captured.out + captured.err
-    assert "-39." not in captured.out
