@@ -39,12 +39,15 @@ class Bound:
 
     Where `parent` names a schedule, the error must not exceed that schedule's on the same operands either. `float32` is
     the bound of what is stored in FP32, where no rounding to 16 bits is as large as one wrong element; None: the same.
+    `roundings` is the least share of 16-bit outputs of a problem's first state that are the reference's, rounded: what
+    sums in FP32 has nearly all, what drops bits behind FP16's before it rounds has not; None: nothing is asked.
     """
 
     rel_l2: float
     statement: str
     parent: str | None = None
     float32: float | None = None
+    roundings: float | None = None
 
 
 @dataclass(frozen=True)

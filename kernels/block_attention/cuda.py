@@ -70,6 +70,7 @@ SCHEDULE = Schedule(
         rel_l2=2e-3,
         statement="FP32 tensor-core sums, probabilities as FP16 plus residual, ordered combine, one rounding",
         parent="separate",
+        roundings=0.95,
     ),
     guard=guard,
     run=run,

@@ -1,13 +1,16 @@
-"""Launches after a kernel that finishes late, and on shared memory full of ones; native CUDA only.
+"""Launches after a kernel that finishes late, on shared memory full of ones, and in a crowd; native CUDA only.
 
 A programmatic launch begins beside the kernel before it and must wait before it reads what that one writes. A launch
 on its own never shows whether it does: here the kernel before lets it begin at once, holds the operands of another
 state, and writes the right ones half a millisecond later. And what shared memory holds from before is nobody's
-business: a launch that reads a word which it did not write meets ones there instead of what it left itself.
+business: a launch that reads a word which it did not write meets ones there instead of what it left itself. Blocks that
+fit on the device together begin together, and what one of them does too early, or twice, is seen by none: in a crowd
+they find one multiprocessor free, or 32 KB of one, and the later ones begin when earlier ones have ended.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from ctypes import c_int, c_int64, c_void_p
 from dataclasses import fields, is_dataclass, replace
@@ -27,7 +30,7 @@ from kernels.registry import Schedule
 BUILD = BuildSpec(
     operator="checking",
     schedule="before",
-    revision=1,
+    revision=2,
     language="cuda",
     sources=("checking/before.cu",),
     headers=("include/abi.h", "include/sm90.cuh"),
@@ -35,6 +38,7 @@ BUILD = BuildSpec(
 LATE_NS = 500_000  # the host needs some tens of microseconds to launch what is checked
 FILL_NS = 30_000
 TURNS = 3
+STAY_NS, LONGEST_NS, COMES_S, ROOM_BYTES = 300_000, 50_000_000, 1.0, 33 * 1024
 
 
 def tensors(held: Any) -> Iterator[Tensor]:
@@ -104,6 +108,39 @@ def after_ones(schedule: Schedule) -> Schedule:
     return replace(schedule, run=run)
 
 
+def in_a_crowd(schedule: Schedule, whole: bool = True) -> Schedule:
+    """`schedule`, whose blocks find a `whole` multiprocessor, or a part of it, until a while after all was launched."""
+    arguments = (c_void_p, c_void_p, c_int, c_int, c_int, c_int64, c_int64, c_void_p)
+    entry = native(BUILD, cuda_arch(torch.cuda.current_device())).entry("crowd", arguments)
+    beside = [torch.cuda.Stream() for _ in range(2)]
+
+    def run(*arguments: Any) -> Any:
+        there = torch.zeros(2, dtype=torch.int32, device="cuda")
+        told = torch.zeros(2, 2, dtype=torch.int32).pin_memory()
+        torch.cuda.synchronize()
+        # The larger ones first: a multiprocessor has no room for two of them.
+        for at, (rest, leaves) in enumerate(((1, whole), (0, True))):
+            places = there[at:].data_ptr(), told[at].data_ptr()
+            call(entry, *places, ROOM_BYTES, rest, int(leaves), STAY_NS, LONGEST_NS, beside[at].cuda_stream)
+            until = time.monotonic() + COMES_S
+            while not told[at, 0] and time.monotonic() < until:
+                pass
+        try:
+            return schedule.run(*arguments)
+        finally:
+            told[:, 1] = 1
+            torch.cuda.synchronize()  # before `there` and `told` may be given to others
+
+    return replace(schedule, run=run)
+
+
+def in_a_queue(schedule: Schedule) -> Schedule:
+    return in_a_crowd(schedule, whole=False)
+
+
+WAYS = (("after-ones", after_ones), ("in-a-crowd", in_a_crowd), ("in-a-queue", in_a_queue))
+
+
 def findings(schedule: Schedule, trial: Trial) -> Iterator[Finding]:
     """The bytes of a launch on its own, each time."""
     operands = changing(trial)
@@ -114,5 +151,6 @@ def findings(schedule: Schedule, trial: Trial) -> Iterator[Finding]:
     for state in trial.states:
         trial.set_state(state)
         want = {name: tensor.clone() for name, tensor in trial.run(schedule).items()}
-        got = check_bytes(trial.run(after_ones(schedule)), want, f"after-ones/{state}")
-        yield Finding(got.check.removeprefix("bytes/"), got.passed, got.message)
+        for name, other in WAYS:
+            got = check_bytes(trial.run(other(schedule)), want, f"{name}/{state}")
+            yield Finding(got.check.removeprefix("bytes/"), got.passed, got.message)

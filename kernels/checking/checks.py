@@ -102,13 +102,16 @@ def check_state(op: Op, schedule: Schedule, trial: Trial, state: str) -> Iterato
     yield check_guards(made, state)
     change = trial.untouched(outputs)
     yield Finding(f"untouched/{state}", change is None, change or "")
-    expected = trial.expected()
+    expected, bound = trial.expected(), bound_of(op, schedule)
     found = errors(outputs, expected)
-    if (least := trial.least_equal(state)) is not None:
+    least = trial.least_equal(state)
+    if least is None and state == trial.states[0]:
+        least = bound.roundings
+    if least is not None:
         yield check_roundings(outputs, expected, least, state)
     # Equality is more than a bound, and half a step of a coarse format may be more than the bound.
     loose = {name: error for name, error in found.items() if least != 1.0 or outputs[name].element_size() != 2}
-    yield check_bound(bound_of(op, schedule), outputs, loose, state)
+    yield check_bound(bound, outputs, loose, state)
     again = check_bytes(trial.run(schedule), outputs, state)
     yield Finding(f"twice/{state}", again.passed, again.message)
     if schedule.contract.parent is None:

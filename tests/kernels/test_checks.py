@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from kernels.attention import OP as ATTENTION
+from kernels.block_attention import OP as BLOCK_ATTENTION
 from kernels.checking import checks
 from kernels.checking.cases import attention as attention_cases
 from kernels.checking.cases import gdn as gdn_cases
 from kernels.checking.cases import publication as publication_cases
 from kernels.checking.cases.attention import AttentionTrial
 from kernels.checking.cases.attention import Shape as AttentionShape
+from kernels.checking.cases.block_attention import BlockAttentionTrial
 from kernels.checking.cases.gdn import GdnTrial
 from kernels.checking.cases.gdn import Shape as GdnShape
 from kernels.checking.cases.projection import ProjectionTrial
@@ -236,6 +238,23 @@ def test_relative_error_is_infinite_for_nan_and_absolute_for_zero():
     assert rel_l2(torch.tensor([float("nan")]), torch.ones(1)) == float("inf")
     assert rel_l2(torch.tensor([0.5]), torch.zeros(1)) == 0.5
     assert rel_l2(torch.tensor([1.5]), torch.ones(1)) == 0.5
+
+
+def test_bits_dropped_behind_those_of_16_are_seen_where_a_schedule_promises_to_keep_them():
+    """A probability of attention whose second half is of another one: 2^-12 of it is lost, a fifteenth more error."""
+    trial = BlockAttentionTrial(5, (4, 2), 16, 37, "float16", "cpu")
+
+    def audit(lost: float) -> dict[str, str]:
+        def run(*operands):
+            out = BLOCK_ATTENTION.reference(*operands).float()
+            return (out * (1 + lost * torch.sign(torch.sin(1e4 * out)))).half()
+
+        schedule = Schedule("planted", 1, Bound(2e-3, "", roundings=0.95), lambda problem: None, run)
+        op = replace(BLOCK_ATTENTION, schedules=(*BLOCK_ATTENTION.schedules, schedule))
+        return {f.check: f.message for f in checks.findings(op, schedule, trial) if not f.passed}
+
+    assert audit(1e-7) == {}
+    assert audit(2.0**-14).keys() == {"roundings/live"}
 
 
 def test_poison_surrounds_and_fills():

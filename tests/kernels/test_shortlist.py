@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.checking.cases.shortlist import head_of
+from kernels.checking import checks
+from kernels.checking.cases.shortlist import LooseTrial, ShortlistTrial, head_of
 from kernels.checking.cases.trial import Draw
 from kernels.operators import operator
-from kernels.shortlist import Table, problem_of
+from kernels.shortlist import OP, Table, bound, problem_of
 from kernels.shortlist.table import GROUP, ROWS, packed, quantised
 
 BOUND = operator("shortlist").schedule("bound")
@@ -68,6 +69,37 @@ def test_a_bound_holds_where_x_points_along_the_error():
     apart = ((w.double() - decoded) * x).sum(-1).abs()
     assert (apart <= bound).all()
     assert (apart[:-1] > 0.5 * bound[:-1]).all()  # nor is it idle
+
+
+@pytest.mark.parametrize("apart", [-1, 1])
+def test_a_neighbours_bound_loses_logits_where_every_other_row_is_loose(monkeypatch, apart):
+    trial = LooseTrial(2, 301, 256, 5, 0, "cpu")
+    assert BOUND.run(trial.x, trial.table, 5, trial.head).isfinite().sum(-1).min() >= 5
+    assert not [finding for finding in checks.findings(OP, BOUND, trial) if not finding.passed]
+
+    def shifted(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        codes, scale, bounds = quantised(w)
+        return codes, scale, bounds.minimum(bounds.roll(apart))
+
+    monkeypatch.setattr(bound, "quantised", shifted)
+    failed = {finding.check for finding in checks.findings(OP, BOUND, trial) if not finding.passed}
+    assert "bound/live" in failed
+
+
+def test_a_launch_that_counts_wrongly_or_spares_nothing_is_seen():
+    """As native schedules count: calls, rows of the weight, rows of x for which all of it was read."""
+    trial = ShortlistTrial(2, 3000, 128, 5, 0, "cpu")
+    trial._seen.logits = torch.zeros(2, 3000)
+
+    def told(name: str, *counts: int) -> str | None:
+        trial._seen.counts = (name, torch.tensor(counts))
+        return trial.miscounted()
+
+    assert told("rows", 1, 3000, 2) is None and told("codes", 1, 700, 0) is None
+    for name, counts in (("rows", (1, 3000, 0)), ("rows", (1, 2999, 2)), ("codes", (1, 3000, 2)), ("codes", (1, 4, 0))):
+        assert "counted as" in (told(name, *counts) or "")
+    trial.set_state("zeros")
+    assert told("codes", 1, 3000, 0) is None
 
 
 def test_what_is_not_finite_is_always_read():

@@ -1,12 +1,14 @@
 """Publication problems in one process: the other ranks send what they have, then the rank under test publishes.
 
-Every other rank is a real end of the protocol with its own epochs, but it only sends. Ranks that run at the same time,
-late ones and lost ones are in `tests/kernels/test_publication.py`.
+Every other rank is a real end of the protocol with its own epochs, but it only sends; what it got is looked at. Ranks
+that run at the same time, late ones and lost ones are in `tests/kernels/test_publication.py`.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from threading import Timer
 from typing import Any
@@ -14,17 +16,20 @@ from typing import Any
 import torch
 
 from kernels import projection
+from kernels.checking import mapped
 from kernels.checking.cases.norm import EPS
 from kernels.checking.cases.projection import weight_of
 from kernels.checking.cases.trial import Case, Draw, Outputs, Trial
-from kernels.checking.compare import inside_poison
+from kernels.checking.compare import inside_poison, rel_l2
 from kernels.errors import RankLost
 from kernels.projection import Weight, dense
 from kernels.publication import OP, Ranks, cpu, cuda, gathered, problem_of
+from kernels.publication.ranks import MAX_ROWS, MAX_WIDTH, SLOTS
 from kernels.registry import Schedule
 
 # Loud rows leave little of FP16's range.
 STATES = {"live": 1.0, "changed": -3.0, "zeros": 0.0, "loud": 300.0, "restored": 1.0}
+LATE_CYCLES = 1_000_000  # half a millisecond and more
 
 
 class PublicationTrial(Trial):
@@ -45,7 +50,7 @@ class PublicationTrial(Trial):
         self.shares = [dense.run(x, weight, wide=True) for x, weight in zip(self.values, self.weights, strict=True)]
         self.sent = [share.clone() for share in self.shares]
         self.group = [Ranks(rank, size, self._gather) for rank in range(size)]
-        self.own = self.group[self.rank]
+        self.own, self.sends = self.group[self.rank], False
         self.problem = problem_of(self.xs[self.rank], self.weights[self.rank], self.residual, self.own)
         self._wire(size, device)
 
@@ -68,21 +73,42 @@ class PublicationTrial(Trial):
             self.residual.copy_(self.stream * min(STATES[state], 30.0))
 
     def launch(self, schedule: Schedule) -> tuple[torch.Tensor, torch.Tensor]:
-        for ranks in self.group if schedule.build else ():
-            if ranks is not self.own:
-                self._send(ranks)
+        for ranks in self.others() if schedule.build else ():
+            self._send(ranks)
         operands = (self.xs[self.rank], self.weights[self.rank], self.residual, self.scale, EPS, self.own)
         return schedule.run(*operands, self.project)
 
+    def others(self) -> list[Ranks]:
+        return [ranks for ranks in self.group if ranks is not self.own]
+
     def _send(self, ranks: Ranks, by: float = 1.0) -> None:
-        sent = self.sent[ranks.rank] * by
+        self._send_rows(ranks, self.sent[ranks.rank] * by)
+
+    def _send_rows(self, ranks: Ranks, sent: torch.Tensor) -> None:
         if self.device == "cuda":
             cuda.exchange(sent, self.stream.dtype, self.residual, self.scale, EPS, ranks, collect=False)
         else:
             cpu.exchange(sent, ranks, collect=False)
 
     def run(self, schedule: Schedule) -> Outputs:
+        self.sends = schedule.build is not None
         return dict(zip(("s", "y"), self.launch(schedule), strict=True))
+
+    def untouched(self, outputs: Outputs) -> str | None:
+        """Which rank's inbox lacks the rows of this one; between GPUs only, whose layout is written down."""
+        mail, share = self.own.mail, self.sent[self.rank]
+        if self.device != "cuda" or not self.sends:
+            return None
+        assert mail is not None
+        epoch, (rows, width) = int(mail.state[0]), share.shape
+        for ranks in self.others():
+            inbox = mail.keep[ranks.rank].view(torch.int64).view(SLOTS, len(self.group), MAX_ROWS, MAX_WIDTH)
+            words = inbox[epoch % SLOTS, self.rank, :rows, :width]
+            if not bool((words >> 32 == epoch).all()):
+                return f"rank {ranks.rank} did not get all rows of publication {epoch}"
+            if not rel_l2(words.int().view(torch.float32), share) < 1e-2:  # x is scaled in 16 bits
+                return f"rank {ranks.rank} got other rows than were sent in publication {epoch}"
+        return None
 
     def expected(self) -> Outputs:
         shares = list(zip(self.xs, self.weights, strict=True))
@@ -100,9 +126,8 @@ class AheadTrial(PublicationTrial):
     def launch(self, schedule: Schedule) -> tuple[torch.Tensor, torch.Tensor]:
         if not schedule.build:
             return super().launch(schedule)
-        others = [ranks for ranks in self.group if ranks is not self.own]
         for by in (1.0, -7.0):
-            for ranks in others:
+            for ranks in self.others():
                 self._send(ranks, by)
         operands = (self.xs[self.rank], self.weights[self.rank], self.residual, self.scale, EPS, self.own, self.project)
         s, y = schedule.run(*operands)
@@ -111,20 +136,58 @@ class AheadTrial(PublicationTrial):
 
 
 class LateTrial(PublicationTrial):
-    """The others send while this rank waits. On the CPU, where a call leaves the interpreter to them."""
+    """The others send while this rank waits: on a GPU from another stream, on the CPU from another thread."""
 
     def launch(self, schedule: Schedule) -> tuple[torch.Tensor, torch.Tensor]:
-        group, self.group = self.group, [self.own]
-        others = [ranks for ranks in group if ranks is not self.own]
-        sending = Timer(0.003, lambda: [self._send(ranks) for ranks in others])
-        if schedule.build:
-            sending.start()
+        if not schedule.build:
+            return super().launch(schedule)
+        waits, (group, self.group) = self._later(self.others()), (self.group, [self.own])
         try:
             return super().launch(schedule)
         finally:
             self.group = group
-            if schedule.build:
-                sending.join()
+            waits()
+
+    def _later(self, others: list[Ranks]) -> Callable[[], None]:
+        """Begins to send, and gives what waits until they have."""
+        if self.device == "cpu":  # a call leaves the interpreter to them
+            sending = Timer(0.003, lambda: [self._send(ranks) for ranks in others])
+            sending.start()
+            return sending.join
+        here, beside = torch.cuda.current_stream(), torch.cuda.Stream()
+        rows = [self.sent[ranks.rank].clone() for ranks in others]  # as they are now
+        beside.wait_stream(here)
+        with torch.cuda.stream(beside):
+            torch.cuda._sleep(LATE_CYCLES)
+            for ranks, sent in zip(others, rows, strict=True):
+                self._send_rows(ranks, sent)
+
+        def wait() -> None:
+            here.wait_stream(beside)
+            rows.clear()
+
+        return wait
+
+
+class MappedTrial(PublicationTrial):
+    """The inbox is memory that the library makes for other processes, and one of them looks at it."""
+
+    states = ("live", "changed", "restored")
+
+    def _wire(self, size: int, device: str) -> None:
+        super()._wire(size, device)
+        on = torch.device(device, torch.cuda.current_device())
+        self.made, self.handle = cuda.made_inbox(size, on)
+        for ranks in self.group:
+            assert ranks.mail is not None
+            inboxes = [self.made if at == self.rank else inbox for at, inbox in enumerate(ranks.mail.inboxes)]
+            ranks.mail = replace(ranks.mail, inboxes=tuple(inboxes))
+
+    def untouched(self, outputs: Outputs) -> str | None:
+        library, size = cuda.library_of(self.stream.device), cuda.inbox_bytes(len(self.group))
+        torch.cuda.synchronize()
+        other = mapped.difference(library.path, f"{library.name}_attach", self.handle, self.made, size)
+        return super().untouched(outputs) or (other if self.sends else None)
 
 
 class LostTrial(PublicationTrial):
@@ -182,7 +245,7 @@ def case(
 ) -> Case:  # fmt: skip
     """`place` is the rank under test and the number of ranks, `form` that of the weights if it is not `dtype`."""
     name = f"r{rows}-w{width}-k{k}-rank{place[0]}of{place[1]}-{dtype}{form and '-' + form}" + ("-bare" if bare else "")
-    name += {AheadTrial: "-ahead", LateTrial: "-late", LostTrial: "-lost"}.get(made, "")
+    name += {AheadTrial: "-ahead", LateTrial: "-late", LostTrial: "-lost", MappedTrial: "-mapped"}.get(made, "")
     return Case(name, partial(made, rows, width, k, place, dtype, form, bare), device)
 
 
@@ -212,6 +275,11 @@ CUDA = (
     case(2, 7680, 64, (1, 2), "float16", device="cuda"),  # three pieces a thread
     case(2, 128, 64, (1, 3), "float16", device="cuda", made=LostTrial),
     case(1, 4, 64, (0, 2), "float16", device="cuda", made=LostTrial),  # by one thread
+    case(3, 128, 64, (1, 3), "float16", device="cuda", made=AheadTrial),
+    case(3, 128, 64, (1, 3), "float16", device="cuda", made=LateTrial),
+    case(7, 544, 1024, (1, 3), "float16", "nvfp4", device="cuda", made=LateTrial),
+    case(7, 544, 1024, (1, 3), "float16", "nvfp4", device="cuda"),
+    case(2, 128, 64, (0, 2), "float16", device="cuda", made=MappedTrial),
 )
 CASES = CPU + CUDA
 SANITIZED = (CUDA[0], CUDA[7], CUDA[10], CUDA[12], CUDA[13], CUDA[16])
