@@ -4,7 +4,9 @@
 
 racecheck reports pairs that such a barrier separates (docs/examples/gate_h200.md). This walks the control flow that
 `cuobjdump -sass` prints: from every store between two of the barriers, over every branch, is there a way to a load
-between the second and the third, or from those loads back, that passes no such barrier? Ends with 1 where there is one.
+between the second and the third, or from those loads back, that passes no such barrier? And from a store to global
+memory to an atomic operation, by which a thread tells other blocks that all of its own have stored? Ends with 1 where
+there is one.
 It says nothing of addresses, so a pair that never meets may be listed; what it calls separated is. `cuobjdump` and
 `nvdisasm` must be in the PATH (CUDA's toolkit and Triton's package have them).
 """
@@ -111,7 +113,10 @@ def judge(code: Code, barrier: int, threads: int) -> int:
         wrong += sum(ways)
         counts = f"{len(stores)} stores before, {len(loads)} loads behind"
         print(f"{code[here][0]:#x}: {counts}; past no barrier there {ways[0]}, back {ways[1]}")
-    return int(wrong > 0)
+    stores = {i for i, (_, text) in enumerate(code) if "STG" in text}
+    told = reached(stores, every, after) & {i for i, (_, text) in enumerate(code) if "ATOM" in text or "RED.E" in text}
+    print(f"{len(stores)} global stores; past no barrier to an atomic operation {len(told)}")
+    return int(wrong + len(told) > 0)
 
 
 if __name__ == "__main__":

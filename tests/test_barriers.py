@@ -34,3 +34,19 @@ def test_a_loop_back_to_the_stores_is_found() -> None:
 
 def test_another_barrier_is_no_barrier() -> None:
     assert judge(code_of(SEPARATED), 2, 256) == 1
+
+
+TOLD = """
+        /*0000*/                   STG.E.64 desc[UR4][R2.64], R4 ;
+        /*0010*/                   BAR.SYNC.DEFER_BLOCKING 0x3, 0x100 ;
+        /*0020*/               @P0 EXIT ;
+        /*0030*/                   ATOMG.E.ADD.STRONG.GPU PT, R2, desc[UR4][R2.64], R5 ;
+        /*0040*/                   BAR.SYNC.DEFER_BLOCKING 0x3, 0x100 ;
+        /*0050*/                   EXIT ;
+"""
+
+
+def test_other_blocks_are_told_only_when_all_threads_have_stored() -> None:
+    assert judge(code_of(TOLD), 3, 256) == 0
+    early = TOLD.replace("BAR.SYNC.DEFER_BLOCKING 0x3, 0x100", "MEMBAR.SC.GPU", 1)
+    assert judge(code_of(early), 3, 256) == 1
