@@ -3,14 +3,15 @@
     python benchmarks/mutants.py [GROUP …] [--device cpu|cuda] [--count 36] [--jobs N] [--list] [--only ID …]
     python benchmarks/mutants.py --device cuda --folder DIR --build          # needs nvcc and no GPU
     python benchmarks/mutants.py --device cuda --folder DIR --minutes 4      # judges what was built, goes on later
+    python benchmarks/mutants.py --device cuda --only ID --plant DIR         # kernels/ with it, for any other gate
 
 Every source line offers small changes (a bound, a sign, a constant, a rounding, a dropped statement); `--count` of them
 are drawn per operator by the hash of the change, so that a draw stays as the sources grow. `include` stands for the
 headers, whose mutants every operator that reads them may kill. A mutant is built from a copy and run against every
 contract case of the schedules that compile it; the first failed check, a crash or a hang kills it. One that does not
 compile, or compiles to the same bytes, is replaced by the next. Those that change no result are in
-planted/equivalent.py, with the reason. Prints a line a mutant and the counts of each group; exits with 1 where one
-survives that is not called equivalent, or was not judged to its end.
+planted/equivalent.py, with the reason; those that another gate finds in planted/beyond.py. Prints a line a mutant and
+the counts of each group; exits with 1 where any other survives, or one was not judged to its end.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import sys
 import tempfile
 import time
@@ -29,10 +31,11 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from planted import building, court, judging
+from planted.beyond import BEYOND
 from planted.equivalent import EQUIVALENT
-from planted.sources import drawn, groups
+from planted.sources import Mutant, drawn, groups
 
-JUDGED = ("killed", "equivalent", "survived", "cut", "foul")
+JUDGED = ("killed", "equivalent", "beyond", "survived", "cut", "foul")
 
 
 def libraries(device: str) -> None:
@@ -79,6 +82,8 @@ def outcome_of(planned: building.Planned, verdict: judging.Verdict | None) -> st
     """What a mutant counts as: one called equivalent that is killed has survived its reason."""
     if verdict is None:
         return planned.outcome
+    if planned.id in BEYOND and verdict.outcome == "survived":
+        return "beyond"
     if planned.id not in EQUIVALENT:
         return verdict.outcome
     return {"survived": "equivalent", "killed": "survived"}.get(verdict.outcome, verdict.outcome)
@@ -87,6 +92,8 @@ def outcome_of(planned: building.Planned, verdict: judging.Verdict | None) -> st
 def told(planned: building.Planned, verdict: judging.Verdict) -> str:
     outcome = outcome_of(planned, verdict)
     said = EQUIVALENT[planned.id] if outcome == "equivalent" else verdict.said
+    if outcome == "beyond":
+        said = f"{BEYOND[planned.id].check} of {BEYOND[planned.id].schedule} finds it: {BEYOND[planned.id].reason}"
     if outcome == "survived" and verdict.outcome == "killed":
         said = f"called equivalent ({EQUIVALENT[planned.id]}), but killed: {said}"
     part = f", {verdict.seen} of {verdict.problems} problems" if outcome != "killed" else ""
@@ -119,12 +126,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="verdicts' file (default: FOLDER/verdicts.jsonl)")
     parser.add_argument("--only", nargs="+", default=(), metavar="ID", help="only these, judged again")
     parser.add_argument("--first", nargs="+", default=(), metavar="ID", help="these before the others")
+    parser.add_argument("--plant", type=Path, metavar="DIR", help="kernels/ with the one --only, into DIR")
     parser.add_argument("--list", action="store_true", help="print what would be drawn first, and judge none")
     parser.add_argument("--build", action="store_true", help="build and judge none")
     parser.add_argument("--judge", action="store_true", help="judge what was built and build no more")
     parser.add_argument("--follow", action="store_true", help="with --judge: another process builds into FOLDER")
     options = parser.parse_args()
     options.until = time.monotonic() + 60 * options.minutes
+    if options.plant and len(options.only) != 1:
+        parser.error("--plant takes one --only ID")
     if unknown := sorted(set(options.groups) - set(groups(options.device))):
         known = ", ".join(groups(options.device))
         parser.error(f"{unknown[0]} has no native source for {options.device}; there are {known}")
@@ -135,7 +145,7 @@ def judge(folder: Path, chosen: dict[str, tuple[str, ...]], options: argparse.Na
     """Every built mutant that has no verdict yet; prints what is known at the end."""
     path = options.out or folder / "verdicts.jsonl"
     known = {verdict.id: verdict for verdict in court.verdicts_of([path])} if not options.only else {}
-    base = as_they_are(chosen, options.device, known)
+    base = [] if options.only else as_they_are(chosen, options.device, known)
     seen: set[str] = set()
 
     def more() -> list[judging.Job] | None:
@@ -166,8 +176,18 @@ def judge(folder: Path, chosen: dict[str, tuple[str, ...]], options: argparse.Na
     return int(bool(bad) or any(total[name] for total in counts for name in undecided))
 
 
+def plant(mutant: Mutant, to: Path) -> None:
+    """The package with one line changed, for gates that know nothing of mutants."""
+    shutil.copytree(HERE.parent / "kernels", to / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
+    (to / "kernels/csrc" / mutant.file).write_text(mutant.source())
+
+
 def main() -> int:
     options = parse()
+    if options.plant:
+        every = (mutant for files in groups(options.device).values() for mutant in drawn(files))
+        plant(next(mutant for mutant in every if mutant.id in options.only), options.plant)
+        return 0
     chosen = {name: files for name, files in groups(options.device).items() if name in (options.groups or [name])}
     if options.list:
         for files in chosen.values():

@@ -30,6 +30,7 @@ from planted.sources import CSRC, Mutant, drawn, of_device
 COMPILE_LIMIT_S = 200
 WHOLE = "whole"  # beside the plan, once nobody builds any more
 BUILT, STILLBORN, IDENTICAL = "built", "stillborn", "identical"
+LATE = "late"  # nobody tried: the time was up
 
 
 @cache
@@ -135,7 +136,7 @@ def plan_of(folder: Path) -> dict[str, Planned]:
 
 
 def build_all(folder: Path, device: str, groups: dict[str, tuple[str, ...]], choice: Choice) -> None:
-    """The next mutants of every group, in turn, until each has `count` that can be judged; the plan grows by lines."""
+    """The next mutants of every group until each has `count` that can be judged; the plan grows by lines."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / WHOLE).unlink(missing_ok=True)
     plan = plan_of(folder)
@@ -145,16 +146,25 @@ def build_all(folder: Path, device: str, groups: dict[str, tuple[str, ...]], cho
     }
     built = {group: sum(p.group == group and p.outcome == BUILT for p in plan.values()) for group in groups}
 
-    def note(group: str) -> Planned:
-        mutant = left[group].pop(0)
-        return Planned(group, device, mutant.id, mutant.file, mutant.told(), tried(folder, mutant, device))
+    def note(group: str, mutant: Mutant) -> Planned:
+        late = time.monotonic() > choice.until
+        outcome = LATE if late else tried(folder, mutant, device)
+        return Planned(group, device, mutant.id, mutant.file, mutant.told(), outcome)
 
-    def lacks(group: str) -> bool:
-        return bool(left[group]) and (bool(choice.only) or built[group] < choice.count)
+    def lacking() -> list[tuple[str, Mutant]]:
+        """As many of each group as it lacks, taken from those that are left; the groups in turn."""
+        turns: list[tuple[int, str, Mutant]] = []
+        for group in groups:
+            count = len(left[group]) if choice.only else max(0, choice.count - built[group])
+            turns += [(turn, group, mutant) for turn, mutant in enumerate(left[group][:count])]
+            del left[group][:count]
+        return [(group, mutant) for _, group, mutant in sorted(turns, key=lambda found: found[0])]
 
     with (folder / "plan.jsonl").open("a") as out, ThreadPoolExecutor(choice.jobs) as pool:
-        while (lacking := [group for group in groups if lacks(group)]) and time.monotonic() < choice.until:
-            for found in pool.map(note, lacking):
+        while (wanted := lacking()) and time.monotonic() < choice.until:
+            for found in pool.map(note, *zip(*wanted, strict=True)):
+                if found.outcome == LATE:
+                    continue
                 built[found.group] += found.outcome == BUILT
                 print(json.dumps(asdict(found)), file=out, flush=True)
     (folder / WHOLE).touch()

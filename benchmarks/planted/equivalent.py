@@ -107,7 +107,9 @@ EQUIVALENT: dict[str, str] = {
     "3bdc95b6": _TEMPLATE,
     "57cdc1e1": _ROOM,
     # publication/peers.cu
+    "0509b656": _TEMPLATE,
     "14e969b6": "the clock is looked at a turn earlier",
+    "20719f3b": "who is lost is asked of the host's memory; of this word only whether it is 0",
     "223fd006": _VAIN,
     "229eb38d": _TEMPLATE,
     "24883d82": _VAIN,
@@ -138,6 +140,9 @@ EQUIVALENT: dict[str, str] = {
     "0818021f": "after the first exchange both lanes of a pair hold its maximum",
     "07e3a97a": "every value of a column finds the same maximum and sum, so any may write them",
     # attention/tiles.cuh, attention/grouped.cu
+    "00332272": "queries of columns that no row owns: computed and never stored",
+    "013e51d8": "a barrier that nobody has used yet lets its first waiter through, and later rounds wait as before",
+    "0209017f": "undefined, so the compiler ends the loop before it: machine code as before but for the order of an or",
     "82b815a1": _MASK,
     "845a8874": "the columns behind the last row: " + _VAIN,
     "062b92c5": "an element beyond the four would be written, which is undefined, so the compiler ends the loop at two",

@@ -1,7 +1,8 @@
 """What a judge does: it loads planted libraries one after the other and runs the contract until a check fails.
 
 On a GPU a judge stays, for a context costs seconds; on the CPU each turn has a process of its own. A kill counts where
-the sources as they are pass the same check in the same process, loaded in the same way: else it was the judge. The
+the sources as they are pass the same check in the same process, loaded in the same way: else it was the judge. They
+come after the mutant, but before it where another judge has failed them, for the mutant may have broken that one. The
 first turn ends at a problem's end after `TURN_S`.
 """
 
@@ -158,6 +159,10 @@ class Bench:
                     continue
             if job.turns == 0 and index > job.start and time.monotonic() - began > TURN_S[self.device]:
                 return "more", "", index, len(problems)
+            if job.fouls and job.id != AS_IS:
+                self.take(AS_IS)
+                if (told := self.failure(problem)) is not None:
+                    return "foul", told, index, len(problems)
             self.take(job.id)
             said = self.failure(problem)
             if said is not None:
@@ -166,7 +171,7 @@ class Bench:
 
     def confirmed(self, problem: Problem, said: str, index: int, count: int, job: Job) -> tuple[Any, ...]:
         """A failed check counts where the sources as they are pass it here and now."""
-        if self.broken():
+        if job.fouls or self.broken():
             return "broken", said, index + 1, count
         self.take(AS_IS)
         if "out of memory" in said:
