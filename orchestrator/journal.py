@@ -6,7 +6,6 @@ It tells the story (what happened when); the store holds the facts.
 from __future__ import annotations
 
 import errno
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from campaigns.errors import StoreUnwritable
+from campaigns.printable import json_text
 
 _REFUSED = (
     errno.EROFS,
@@ -60,7 +60,7 @@ class Journal:
 
     def write(self, event: str, **facts: Any) -> None:
         line = {"utc": time.time(), "event": event, **facts}
-        text = json.dumps(line, ensure_ascii=False, default=_plain) + "\n"
+        text = json_text(line, default=_plain) + "\n"
         with self._lock:
             self._file.write(text)
             self._file.flush()

@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from campaigns.plan import PairKey
+from campaigns.printable import one_line, printable
 from campaigns.records import Pair, Request
 from orchestrator import terminal
 from orchestrator.eta import Pace, in_words
@@ -67,12 +69,12 @@ class View:
         self._bar = None
 
     def say(self, text: str) -> None:
-        self._console.print(terminal.harmless(text), highlight=False, markup=False, soft_wrap=True)
+        self._console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
     def doing(self, what: str) -> None:
         """What takes its time now, so that no wait is silent."""
         if self._bar is not None:
-            self._bar.update(self._task, description=what)
+            self._bar.update(self._task, description=escape(one_line(what)))
         else:
             self.say(what)
 
@@ -102,7 +104,7 @@ class View:
         where = f"startup {pair.key.startup + 1}/{startups}  {pair.key.fixture} #{pair.key.repeat + 1}"
         if self._bar is not None:
             what = f"{where}  {self._rounds} rounds"
-            self._bar.update(self._task, completed=self.done, description=what, left=left)
+            self._bar.update(self._task, completed=self.done, description=escape(one_line(what)), left=left)
             return left_s
         verdict = f"E{int(pair.exactness)}" + ("" if pair.admissible else f" excluded: {', '.join(pair.reasons)}")
         self.say(f"{where}  {verdict}  pair {self.done}/{self.total}, {self._rounds} rounds, {left}")

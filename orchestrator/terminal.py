@@ -11,7 +11,6 @@ import codecs
 import errno
 import io
 import os
-import re
 import select
 import sys
 from collections.abc import Iterator
@@ -19,15 +18,15 @@ from contextlib import contextmanager, suppress
 from typing import TextIO, cast
 
 from campaigns.errors import OutputRefused
+from campaigns.printable import printable
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # and marks of direction
 _GONE = (errno.EPIPE, errno.EIO)
 _PLAIN = {"±": "+/-", "×": "x", "−": "-", "–": "-", "—": "-", "→": "->", "≤": "<=", "≥": ">=", "µ": "u", "…": "..."}
 
 
 def print_anything() -> None:
-    """Have stdout and stderr take every character. What their encoding lacks is spelt out, and on a terminal also
-    what would command it: names in a store are anybody's.
+    """Have stdout and stderr take every character. What their encoding lacks is spelt out, and so is what would command
+    a terminal: names in a store are anybody's, and what is piped now is looked at later.
     """
     codecs.register_error("spelt", _spelt)
     _open_standard_descriptors()
@@ -35,8 +34,8 @@ def print_anything() -> None:
         stream = getattr(sys, name)
         with suppress(AttributeError):  # a test's own stream
             stream.reconfigure(errors="spelt")
-            if stream.isatty():
-                setattr(sys, name, Harmless(stream))
+        if stream is not None and not isinstance(stream, Harmless | Answer):
+            setattr(sys, name, Harmless(stream))
     if not isinstance(sys.stdout, Answer):
         sys.stdout = cast(TextIO, Answer(cast(TextIO, sys.stdout or _Closed())))
 
@@ -48,11 +47,6 @@ def _open_standard_descriptors() -> None:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free: this one
-
-
-def harmless(text: str) -> str:
-    """Control characters shown and not obeyed."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class _Wrapped(io.TextIOBase):
@@ -77,10 +71,10 @@ class _Wrapped(io.TextIOBase):
 
 
 class Harmless(_Wrapped):
-    """A terminal's stream; what we draw ourselves goes to the stream behind it."""
+    """What commands a terminal is shown and not obeyed; what we draw ourselves goes to the stream behind it."""
 
     def write(self, text: str) -> int:
-        self.stream.write(harmless(text))
+        self.stream.write(printable(text))
         return len(text)
 
 

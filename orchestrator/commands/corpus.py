@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.errors import Exit, UsageError
+from campaigns.printable import json_text
 from orchestrator.commands.options import SANDBOX, force_option, sandbox_setting
 from orchestrator.terminal import Lasting
 
@@ -164,12 +165,11 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _show_case(corpus: Any, case_id: str) -> int:
-    import json
 
     case = corpus.case(case_id)
     if case is None:
         raise UsageError(f"--case {case_id}: the corpus has no such case; `corpus show` lists them")
-    print(json.dumps(case.to_json(), indent=1, ensure_ascii=False))
+    print(json_text(case.to_json(), indent=1))
     return int(Exit.COMPLETE)
 
 

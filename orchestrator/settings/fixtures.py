@@ -14,7 +14,7 @@ from campaigns.errors import UsageError
 from campaigns.fixtures import Curve
 from campaigns.plan import Fixture
 from orchestrator.settings.config import Config, FixtureConfig
-from orchestrator.settings.limits import at_least, unique
+from orchestrator.settings.limits import at_least, check_name, unique
 
 
 def fixtures_of(config: Config) -> tuple[Fixture, ...]:
@@ -22,6 +22,8 @@ def fixtures_of(config: Config) -> tuple[Fixture, ...]:
     listed = tuple(_fixture(item, config.campaign.max_tokens) for item in config.fixtures.items)
     fixtures = (*listed, *_from_file(config))
     unique([fixture.id for fixture in fixtures], "fixtures.items")
+    for fixture in fixtures:
+        check_name("the id of a fixture", fixture.id)
     return fixtures
 
 

@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any, TypeVar
 
 from campaigns.errors import UsageError
+from campaigns.printable import one_line
 
 _Number = TypeVar("_Number", int, float)
 # Lowest and highest, both allowed; a duration may be endless only where somebody can end it.
@@ -57,8 +58,17 @@ def check_values(config: Any) -> None:
         if value is not None:
             at_least(path, value, least) if math.isinf(most) else between(path, value, least, most)
     for path in _NAMED:
-        if not reduce(getattr, path.split("."), config):
+        if not (name := reduce(getattr, path.split("."), config)):
             raise UsageError(f"{path} is empty: give it a name")
+        check_name(path, name)
+
+
+def check_name(path: str, name: str) -> None:
+    """It stands in tables, on terminals and in file names of reports: one line, of what can be seen."""
+    if one_line(name) != name:
+        raise UsageError(
+            f"{path} is {name!r}: a name has no line ends, no control characters and no marks of direction"
+        )
 
 
 def check_headers(headers: Mapping[str, str], key_env: str, key_file: str) -> None:

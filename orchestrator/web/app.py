@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import scipy.special  # noqa: F401  # verdicts import it when they are asked for: the first page would wait for it
-from jinja2 import Environment, FileSystemLoader
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -35,6 +34,7 @@ from results.history.entries import Judged
 from results.history.status import n_of_open_blocks
 from results.reading.summary import summarise
 from results.reports.headline import headline
+from results.reports.html import templates
 from results.reports.report import render
 from results.store.reader import MigratedCopy, Reader
 
@@ -55,9 +55,7 @@ class Pages:
         self._judging = threading.Lock()  # one request at a time fills the memory
         self._copy = MigratedCopy()
         self.token = Token()
-        self._environment = Environment(
-            loader=FileSystemLoader(_HERE / "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-        )
+        self._environment = templates(_HERE / "templates")
 
     def render(self, template: str, /, **values: Any) -> str:
         return self._environment.get_template(template).render(store=str(self.store), **values)

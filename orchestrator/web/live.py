@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import text
 
 from campaigns.judging.statistics import percent
+from campaigns.printable import one_line, printable
 from campaigns.records import CampaignStatus
 from orchestrator.eta import in_words
 from orchestrator.journal import outputs_folder
@@ -169,13 +170,13 @@ def _doing(events: list[dict[str, Any]]) -> str:
     key = newest.get("key")
     if isinstance(key, dict):
         where = f"startup {key.get('startup', 0) + 1}, {key.get('fixture')} #{key.get('repeat', 0) + 1}"
-        return f"{newest['event']} {where}"
+        return one_line(f"{newest['event']} {where}")
     if newest["event"] == "now":
-        return str(newest.get("what"))
+        return one_line(str(newest.get("what")))
     told = newest.get("message") or ""
     if newest["event"] == "startup":
         told = f"{newest.get('startup', 0) + 1} is up"
-    return f"{newest['event']} {told}".strip()
+    return one_line(f"{newest['event']} {told}".strip())
 
 
 def _log(folder: Path) -> tuple[str, tuple[str, ...]]:
@@ -187,4 +188,4 @@ def _log(folder: Path) -> tuple[str, tuple[str, ...]]:
     with newest.open("rb") as file:
         file.seek(max(0, newest.stat().st_size - _TAIL_BYTES))
         tail = file.read().decode("utf-8", "replace")
-    return str(newest.relative_to(folder)), tuple(tail.splitlines()[-_TAIL_LINES:])
+    return str(newest.relative_to(folder)), tuple(map(printable, tail.splitlines()[-_TAIL_LINES:]))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from campaigns.judging.statistics import percent
 from campaigns.judging.verdicts import Judgement
+from campaigns.printable import one_line
 from results.reading.groups import Group
 from results.reading.summary import Summary
 from results.reports import cells
@@ -73,8 +74,10 @@ def sign(first: Judgement | None, last: Judgement | None) -> str:
 
 def _who(summaries: Sequence[Summary]) -> str:
     lines = [
-        f"{s.campaign.campaign_id}  {s.campaign.created_utc}  {s.campaign.name}: "
-        f"{s.plan['candidate']['name']} against {s.plan['control']['name']}, {cells.verdict(s.judgement)}"
+        one_line(
+            f"{s.campaign.campaign_id}  {s.campaign.created_utc}  {s.campaign.name}: "
+            f"{s.plan['candidate']['name']} against {s.plan['control']['name']}, {cells.verdict(s.judgement)}"
+        )
         for s in summaries
     ]
     return "\n".join(lines) + "\n"

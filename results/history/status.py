@@ -10,6 +10,7 @@ from datetime import datetime
 from textwrap import shorten
 
 from campaigns.judging.verdicts import counted
+from campaigns.printable import one_line
 from campaigns.records import Campaign, CampaignStatus
 from results.reading.health import told_once
 from results.reading.looks import n_planned
@@ -41,7 +42,7 @@ class Standing:
         reason = f"  ({shorten(self.reason, _REASON, placeholder=' …')})" if self.reason else ""
         pairs = f"{self.n_recorded}/{self.n_planned} pairs"
         tags = f"  [{', '.join(self.tags)}]" if self.tags else ""
-        return f"{c.campaign_id}  {c.created_utc}  {self.status.value:<11}  {pairs}  {c.name}{tags}{reason}"
+        return one_line(f"{c.campaign_id}  {c.created_utc}  {self.status.value:<11}  {pairs}  {c.name}{tags}{reason}")
 
 
 def standings(reader: Reader, *, archived: bool = False) -> list[Standing]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from campaigns.judging.verdicts import Verdict
+from campaigns.printable import one_line, printable
 from campaigns.records import CampaignStatus
 from results.reading.groups import Group
 from results.reading.summary import Summary
@@ -48,7 +49,7 @@ def _rows(summary: Summary) -> Iterator[str]:
 
 def _plain(text: str) -> str:
     """One line of text that is no markup: a name may hold anything."""
-    kept = " ".join(text.split())
+    kept = " ".join(one_line(text).split())
     return "".join(f"\\{c}" if c in "\\`*_[]<>|#@" else c for c in kept)
 
 
@@ -95,4 +96,4 @@ def _outcome(group: Group) -> tuple[str, str]:
 
 def _xml(text: str) -> str:
     """Without the control characters that XML has no way to write."""
-    return re.sub(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)
+    return re.sub(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", printable(text))

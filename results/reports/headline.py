@@ -12,6 +12,7 @@ from typing import Any
 from campaigns.judging.statistics import percent
 from campaigns.judging.verdicts import Evidence, Judgement, Verdict, counted
 from campaigns.plan import SHARED, Arm, differences, several_changes
+from campaigns.printable import one_line
 from campaigns.records import CampaignStatus, Reason
 from results.reading.looks import looks_of
 from results.reading.summary import Summary, is_aa
@@ -35,7 +36,7 @@ class Headline:
 
 def headline(summary: Summary) -> Headline:
     """Of any campaign, finished or not."""
-    return Headline(title(summary), _sentence(summary), tuple(_warnings(summary)))
+    return Headline(title(summary), one_line(_sentence(summary)), tuple(map(one_line, _warnings(summary))))
 
 
 def title(summary: Summary) -> str:
@@ -43,7 +44,8 @@ def title(summary: Summary) -> str:
     control, candidate = arms(summary)
     changes = differences(control, candidate)
     told = "; ".join(changes) if len(changes) <= _MAX_TITLED else f"{len(changes)} changes"
-    return f"{summary.campaign.name}: {candidate.name} against {control.name}{f' ({told})' if changes else ''}"
+    named = f"{summary.campaign.name}: {candidate.name} against {control.name}{f' ({told})' if changes else ''}"
+    return one_line(named)
 
 
 def arms(summary: Summary) -> tuple[Arm, Arm]:

@@ -13,6 +13,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 
+from campaigns.printable import printable
 from campaigns.remarks import Score
 from results.reading import frames
 from results.reading.exclusions import excluded, grouped
@@ -40,9 +41,7 @@ class Picture:
 
 
 def html(summary: Summary, reader: Reader, scores: Sequence[Score], *, all_quantiles: bool = False) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = templates(_TEMPLATES)
     environment.filters |= {"code": _code, "slug": _slug}
     drawn = list(pictures(summary, reader))
     return environment.get_template("report.html").render(
@@ -58,6 +57,19 @@ def html(summary: Summary, reader: Reader, scores: Sequence[Score], *, all_quant
         notes=list(notes(summary)),
         answers=side_by_side(summary, reader, scores),
     )
+
+
+def templates(folder: Path) -> Environment:
+    """Whatever a template prints is escaped, and shown where a terminal or a reader would obey it."""
+    return Environment(
+        loader=FileSystemLoader(folder), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+    )
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, Markup):
+        return Markup(printable(str(value)))  # ours, or escaped already: no tag comes in by this
+    return printable(value) if isinstance(value, str) else value
 
 
 def _slug(title: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any
 
 from campaigns.errors import UsageError
+from campaigns.printable import json_text, one_line, printable
 from results.reading.spreadsheet import inert
 
 Rows = Sequence[Sequence[Any]]
@@ -26,9 +26,10 @@ def lay_out(format: str, header: Sequence[str], rows: Rows) -> str:
 def table(header: Sequence[str], rows: Rows) -> str:
     """Numbers to the right, words to the left, two spaces between."""
     cells = [[_cell(value) for value in row] for row in rows]
-    widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
+    names = [one_line(name) for name in header]
+    widths = [max(len(line[i]) for line in [names, *cells]) for i in range(len(header))]
     right = [bool(rows) and all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(header))]
-    lines = [list(header), ["-" * width for width in widths], *cells]
+    lines = [names, ["-" * width for width in widths], *cells]
     return "\n".join(_line(line, widths, right) for line in lines) + "\n"
 
 
@@ -54,35 +55,44 @@ def _line(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> 
 def _cell(value: Any) -> str:
     if _known(value) is None:
         return "–"
-    return f"{value:.6g}" if isinstance(value, float) else str(_plain(value)).replace("\n", " ")
+    return f"{value:.6g}" if isinstance(value, float) else one_line(str(_plain(value)))
 
 
 def _csv(header: Sequence[str], rows: Rows) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([header, *([inert(_plain(value)) for value in row] for row in rows)])
+    writer.writerows([inert(_shown(_plain(value))) for value in row] for row in [header, *rows])
     return out.getvalue()
 
 
 def _json(header: Sequence[str], rows: Rows) -> str:
     plain = [dict(zip(header, (_plain(value) for value in row), strict=True)) for row in rows]
-    return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+    return json_text(plain, indent=2) + "\n"
 
 
 def _jsonl(header: Sequence[str], rows: Rows) -> str:
     """An object a line: for what is read while it grows, or line by line."""
     plain = (dict(zip(header, (_plain(value) for value in row), strict=True)) for row in rows)
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in plain)
+    return "".join(json_text(row) + "\n" for row in plain)
 
 
 def _markdown(header: Sequence[str], rows: Rows) -> str:
-    lines = [list(header), ["---"] * len(header), *([_cell(value) for value in row] for row in rows)]
+    lines = [
+        [one_line(name) for name in header],
+        ["---"] * len(header),
+        *([_cell(value) for value in row] for row in rows),
+    ]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
 def _plain(value: Any) -> Any:
     """Bytes as hex."""
     return value.hex() if isinstance(value, bytes) else _known(value)
+
+
+def _shown(value: Any) -> Any:
+    """Lines of a text stay lines: CSV quotes them."""
+    return printable(value) if isinstance(value, str) else value
 
 
 def _known(value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from campaigns.judging.verdicts import counted
 from campaigns.plan import differences
+from campaigns.printable import one_line, printable
 from campaigns.records import Failure, Reason
 from campaigns.remarks import Score
 from campaigns.scope import Scope
@@ -23,7 +24,7 @@ def markdown(summary: Summary, scores: Sequence[Score] = (), *, all_quantiles: b
         *(table_markdown(table) for table in all_tables(summary, scores, all_quantiles=all_quantiles)),
         *(_list(title, lines) for title, lines in notes(summary)),
     ]
-    return "\n\n".join(parts) + "\n"
+    return printable("\n\n".join(parts)) + "\n"
 
 
 def all_tables(summary: Summary, scores: Sequence[Score], *, all_quantiles: bool = False) -> Iterator[Table]:
@@ -51,7 +52,7 @@ def _head(summary: Summary) -> Iterator[str]:
     yield f"**{told.sentence}**"
     if told.warnings:
         yield "\n".join(f"- ! {warning}" for warning in told.warnings)
-    yield f"**{cells.verdict(judgement)}** · evidence: {summary.evidence.value} · {judgement.because}"
+    yield f"**{cells.verdict(judgement)}** · evidence: {summary.evidence.value} · {one_line(judgement.because)}"
     yield (
         f"{kind} campaign `{campaign.campaign_id}`, {campaign.created_utc}, status {summary.status.value}. "
         f"Paired effect {cells.effect(judgement.effect)} over {_startups(summary)} and "
@@ -252,12 +253,12 @@ def _libraries(summary: Summary) -> list[str]:
 
 def table_markdown(table: Table) -> str:
     head = [_row(table.header), _row(["---"] * len(table.header))]
-    lines = [f"## {table.title}", "", *head, *(_row(row) for row in table.rows)]
+    lines = [f"## {one_line(table.title)}", "", *head, *(_row(row) for row in table.rows)]
     return "\n".join([*lines, "", table.note] if table.note else lines)
 
 
 def _row(row: Sequence[str]) -> str:
-    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in row)
+    escaped = (one_line(cell).replace("|", "\\|") for cell in row)
     return f"| {' | '.join(escaped)} |"
 
 
@@ -271,4 +272,4 @@ def _measure(summary: Summary) -> str:
 
 
 def _list(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"## {title}", "", *(f"- {line}" for line in lines)])
+    return "\n".join([f"## {title}", "", *(f"- {one_line(line)}" for line in lines)])

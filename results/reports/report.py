@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from campaigns.errors import UsageError
+from campaigns.printable import json_text
 from results.reading.summary import Summary, summarise
 from results.store.reader import Reader
 
@@ -29,7 +30,7 @@ def marked(content: str, format: str, told: str, found: Sequence[str]) -> str:
     warning = f"NOT TO BE TRUSTED: {told}"
     if format in ("json", "jsonl"):
         fields = {"does_not_hold": list(found), **json.loads(content)}
-        return json.dumps(fields, indent=2 if format == "json" else None, ensure_ascii=False) + "\n"
+        return json_text(fields, indent=2 if format == "json" else None) + "\n"
     if format == "html":
         return content.replace("<body>", f"<body><p><strong>{escape(warning)}</strong></p>", 1)
     return f'"{warning}"\n{content}' if format == "csv" else f"**{warning}**\n\n{content}"
@@ -56,7 +57,7 @@ def _jsonl(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
     """The same in one line: for logs that hold one campaign a line."""
     from results.reports.report_json import content
 
-    return json.dumps(content(summary, reader.scores(summary.campaign.campaign_id)), ensure_ascii=False) + "\n"
+    return json_text(content(summary, reader.scores(summary.campaign.campaign_id))) + "\n"
 
 
 def _html(summary: Summary, reader: Reader, all_quantiles: bool) -> str:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
+from campaigns.printable import printable
 from results.reading.spreadsheet import inert
 from results.reading.summary import Summary
 from results.reports.report_json import content
@@ -37,8 +38,12 @@ def report_csv(summary: Summary) -> str:
     if rows:
         writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: inert(value) for name, value in row.items()} for row in rows)
+        writer.writerows({name: inert(_shown(value)) for name, value in row.items()} for row in rows)
     return out.getvalue()
+
+
+def _shown(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) else value
 
 
 def _row(found: Mapping[str, Any], fixture: Mapping[str, Any], role: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from campaigns.judging.quantiles import METHOD, Quantile
 from campaigns.judging.statistics import MAX_STARTUPS_EXACT, RESAMPLES, Interval, NoiseFloor, percent
 from campaigns.judging.verdicts import Judgement
 from campaigns.plan import differences
+from campaigns.printable import json_text
 from campaigns.remarks import Score
 from results.reading.groups import Group
 from results.reading.levels import ArmLevels, Source
@@ -25,7 +25,7 @@ SCHEMA_VERSION = 1
 
 
 def report_json(summary: Summary, scores: Sequence[Score] = ()) -> str:
-    return json.dumps(content(summary, scores), indent=2, ensure_ascii=False) + "\n"
+    return json_text(content(summary, scores), indent=2) + "\n"
 
 
 def content(summary: Summary, scores: Sequence[Score] = ()) -> dict[str, Any]:

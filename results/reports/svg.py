@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from campaigns.printable import one_line
 from results.reports.figures import BAND, CANDIDATE, CONTROL, FAINT, INK
 
 _VARIABLES = {
@@ -35,6 +36,7 @@ _STYLE: dict[Any, Any] = {
     "legend.fontsize": 9,
     "hatch.linewidth": 0.6,
     "figure.constrained_layout.use": True,
+    "text.parse_math": False,  # a name with two dollars is a name
 }
 
 
@@ -52,6 +54,7 @@ def svg(draw: Callable[[Any], Any], label: str, *, rows: int = 1) -> str | None:
             ax.set_facecolor("none")
         if draw(tuple(axes) if rows > 1 else axes) is None:
             return None
+        _spell(figure)
         out = io.StringIO()
         # `savefig` draws the whole figure once for its layout and once more for the file.
         layout = figure.get_layout_engine()
@@ -78,6 +81,7 @@ def png(draw: Callable[[Any], Any], colours: Mapping[str, str]) -> bytes | None:
             FigureCanvasAgg(figure)
             if draw(figure.subplots()) is None:
                 return None
+            _spell(figure)
             out = io.BytesIO()
             figure.savefig(out, format="png", metadata={"Software": None})
     finally:
@@ -86,13 +90,24 @@ def png(draw: Callable[[Any], Any], colours: Mapping[str, str]) -> bytes | None:
     return out.getvalue()
 
 
+def _spell(figure: Any) -> None:
+    """Before its layout: what no font has a glyph for takes room as it is spelt."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_text(one_line(text.get_text()))
+
+
 def _for_page(text: str, label: str) -> str:
     text = text[text.index("<svg") :]
     for placeholder, variable in _VARIABLES.items():
         text = text.replace(placeholder, variable)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    escaped = label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    escaped = one_line(label).replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return re.sub(
-        r'<svg [^>]*viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{escaped}">', text, count=1
+        r'<svg [^>]*viewBox="([^"]*)"[^>]*>',
+        lambda found: f'<svg viewBox="{found[1]}" role="img" aria-label="{escaped}">',  # a name may hold a backslash
+        text,
+        count=1,
     )
