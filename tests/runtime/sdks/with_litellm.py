@@ -9,15 +9,15 @@ TARGET = {"model": f"openai/{MODEL}", "api_base": BASE_URL, "api_key": KEY, "max
 
 
 def ask(content=QUESTION, **changes):
-    return litellm.completion(**TARGET, messages=[{"role": "user", "content": content}], **changes)
+    return litellm.completion(**TARGET, **{"messages": [{"role": "user", "content": content}], "seed": 4, **changes})
 
 
 def whole():
-    is_answer(ask(seed=4).choices[0].message.content)
+    is_answer(ask().choices[0].message.content)
 
 
 def stream():
-    is_answer("".join(chunk.choices[0].delta.content or "" for chunk in ask(seed=4, stream=True)))
+    is_answer("".join(chunk.choices[0].delta.content or "" for chunk in ask(stream=True)))
 
 
 async def asynchronous():
@@ -42,9 +42,7 @@ def logprobs():
 
 
 def penalties():
-    is_answer(
-        ask(seed=4, frequency_penalty=0.01, presence_penalty=0.01, logit_bias={"7": -1}).choices[0].message.content
-    )
+    is_answer(ask(frequency_penalty=0.01, presence_penalty=0.01, logit_bias={"7": -1}).choices[0].message.content)
 
 
 def errors():

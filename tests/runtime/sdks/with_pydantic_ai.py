@@ -26,7 +26,7 @@ def whole():
 
 async def stream():
     async with agent().run_stream(QUESTION) as result:
-        texts = [text async for text in result.stream_text(delta=True)]
+        texts = [text async for text in result.stream_text(delta=True, debounce_by=None)]
     assert len(texts) > 1
     is_answer("".join(texts))
 
