@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from campaigns.errors import CampaignError, Exit, IdentityMismatch, UsageError
-from campaigns.plan import CampaignPlan, pair_keys, several_changes
+from campaigns.plan import CampaignPlan, several_changes
 from campaigns.provenance import differing_keys
 from campaigns.records import Campaign, CampaignStatus
 from orchestrator import detaching, loop, terminal
@@ -81,7 +81,7 @@ def _drive(store: Store, campaign: Campaign, prepared: Prepared, output: Output)
 def _drive_in(folder: Path, store: Store, campaign: Campaign, prepared: Prepared, output: Output) -> Exit:
     folder.mkdir(parents=True, exist_ok=True)
     detaching.settle(campaign.campaign_id, folder)
-    view = View(output.console(), len(pair_keys(prepared.plan)), store.recorded(campaign.campaign_id).pairs)
+    view = View(output.console(), prepared.plan, store.recorded(campaign.campaign_id).pairs)
     name = f"{campaign.campaign_id} ({campaign.name})"
     view.say(f"campaign {name}: {view.done} of {view.total} pairs recorded; log in {folder}")
     view.say(_compared(prepared.plan))

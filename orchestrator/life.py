@@ -19,6 +19,7 @@ from campaigns.judging.compare import compare
 from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, StartupMode, Step, first_role, life_warmups
 from campaigns.records import FAILED, Calibration, Campaign, Failure, Pair, Reason, Request
 from campaigns.routes import routes
+from orchestrator.eta import Left
 from orchestrator.journal import Journal
 from orchestrator.measuring.together import Together
 from orchestrator.preparation import identity
@@ -242,8 +243,7 @@ class Life:
         if not (self._arm_was_taken(control) and self._arm_was_taken(candidate)):
             pair = replace(pair, admissible=False, reasons=(*pair.reasons, Reason.ARM_NOT_DISTINCT))
         self._desk.store.pair(pair)
-        left_s = self._desk.view.pair(pair, self._desk.plan.startups, self._desk.plan.lease.parallel)
-        self._journal_pair(pair, left_s)
+        self._journal_pair(pair, self._desk.view.pair(pair))
 
     def _arm_was_taken(self, request: Request) -> bool:
         """Whether every schedule of the arm was hit. A server without counters cannot be asked, and an answer that
@@ -256,9 +256,10 @@ class Life:
             or all(route.hits for route in routes(schedules, request.counters))
         )
 
-    def _journal_pair(self, pair: Pair, left_s: float) -> None:
+    def _journal_pair(self, pair: Pair, left: Left) -> None:
         facts = {"exactness": int(pair.exactness), "admissible": pair.admissible, "reasons": pair.reasons}
-        self._desk.journal.write("pair", key=pair.key, **facts, left_s=round(left_s, 1))
+        left_facts = {"left_s": round(left.seconds, 1), "left_at_least": left.at_least}
+        self._desk.journal.write("pair", key=pair.key, **facts, **left_facts)
 
     def _note_arrivals(self, calibration: Calibration | None) -> None:
         if (found := self._together.finding(calibration)) is not None:

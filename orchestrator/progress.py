@@ -8,20 +8,23 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from campaigns.plan import PairKey
+from campaigns.plan import CampaignPlan, PairKey, pair_keys
 from campaigns.printable import one_line, printable
 from campaigns.records import Pair, Request
 from orchestrator import terminal
-from orchestrator.eta import Pace, in_words
+from orchestrator.eta import Left, Pace, in_words
+
+MANY_PAIRS = 1_000  # of so many, what is left is added up once in
+AGAIN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -39,18 +42,22 @@ ANSWER = Output()
 
 
 class View:
-    """Counts pairs towards `total`; `recorded` are those of an earlier life. A pair that is repeated counts once."""
+    """Counts the plan's pairs; `recorded` are those of an earlier life. A pair that is repeated counts once."""
 
-    def __init__(self, console: Console, total: int, recorded: Iterable[PairKey]) -> None:
+    def __init__(self, console: Console, plan: CampaignPlan, recorded: Iterable[PairKey] = ()) -> None:
         self._console = console
-        self.total, self._recorded = total, set(recorded)
+        self._plan, self._keys, self._recorded = plan, pair_keys(plan), set(recorded)
         self._rounds = 0
-        self._pace = Pace()
-        self._begun: set[int] = set()
+        self._pace = Pace({fixture.id: len(fixture.body) for fixture in plan.fixtures})
+        self._left, self._left_at_s = Left(0.0), float("-inf")
         self._asked_s: dict[int, float] = {}  # by startup: by its newest requests
         self._lock = threading.Lock()  # startups side by side tell from threads of their own
         self._bar: Progress | None = None
         self._task = TaskID(0)
+
+    @property
+    def total(self) -> int:
+        return len(self._keys)
 
     @property
     def done(self) -> int:
@@ -80,7 +87,6 @@ class View:
 
     def begin(self, startup: int) -> None:
         with self._lock:
-            self._begun.add(startup)
             self._pace.begin(startup)
 
     def requests(self, requests: list[Request]) -> None:
@@ -90,31 +96,29 @@ class View:
                 took_ns = (r.end_ns - r.sched_ns for r in requests if r.startup == startup)
                 self._asked_s[startup] = sum(took_ns) * 1e-9
 
-    def pair(self, pair: Pair, startups: int, at_once: int = 1) -> float:
-        """Returns the seconds that are left, as they are told here."""
+    def pair(self, pair: Pair) -> Left:
+        """Returns what is left, as it is told here."""
         with self._lock:
-            return self._pair(pair, startups, at_once)
+            return self._pair(pair)
 
-    def _pair(self, pair: Pair, startups: int, at_once: int) -> float:
-        self._recorded.add(pair.key)
-        self._pace.pair(pair.key.startup, self._asked_s.get(pair.key.startup, 0.0))
-        open_pairs, untouched = self.total - self.done, self._untouched(startups)
-        left_s = self._pace.remaining_s(open_pairs, untouched, max(1, min(at_once, self._open(startups))))
-        left = in_words(left_s)
-        where = f"startup {pair.key.startup + 1}/{startups}  {pair.key.fixture} #{pair.key.repeat + 1}"
+    def _pair(self, pair: Pair) -> Left:
+        key, startups = pair.key, self._plan.startups
+        self._recorded.add(key)
+        self._pace.pair(key, self._asked_s.get(key.startup, 0.0))
+        left = self._left_now()
+        told = in_words(left.seconds, left.at_least)
+        where = f"startup {key.startup + 1}/{startups}  {key.fixture} #{key.repeat + 1}"
         if self._bar is not None:
             what = f"{where}  {self._rounds} rounds"
-            self._bar.update(self._task, completed=self.done, description=escape(one_line(what)), left=left)
-            return left_s
+            self._bar.update(self._task, completed=self.done, description=escape(one_line(what)), left=told)
+            return left
         verdict = f"E{int(pair.exactness)}" + ("" if pair.admissible else f" excluded: {', '.join(pair.reasons)}")
-        self.say(f"{where}  {verdict}  pair {self.done}/{self.total}, {self._rounds} rounds, {left}")
-        return left_s
+        self.say(f"{where}  {verdict}  pair {self.done}/{self.total}, {self._rounds} rounds, {told}")
+        return left
 
-    def _untouched(self, startups: int) -> int:
-        """Startups that have not begun and want pairs."""
-        return self._open(startups, self._begun)
-
-    def _open(self, startups: int, without: Container[int] = ()) -> int:
-        """Startups that still want pairs; every startup has as many."""
-        recorded = Counter(key.startup for key in self._recorded)
-        return sum(recorded[s] < self.total // startups for s in range(startups) if s not in without)
+    def _left_now(self) -> Left:
+        if self.total - self.done < MANY_PAIRS or monotonic() > self._left_at_s + AGAIN_S:
+            missing = [key for key in self._keys if key not in self._recorded]
+            side_by_side = min(self._plan.lease.parallel, len({key.startup for key in missing}))
+            self._left, self._left_at_s = self._pace.left(missing, max(1, side_by_side)), monotonic()
+        return self._left

@@ -156,10 +156,11 @@ def _events(path: Path) -> list[dict[str, Any]]:
 
 def _left(events: list[dict[str, Any]]) -> str:
     """What the driver told with its newest pair, on its terminal too."""
-    told = [event.get("left_s") for event in events if event["event"] == "pair"]
+    told = [event for event in events if event["event"] == "pair"]
     if not told:
         return "known after the first pair"
-    return in_words(told[-1]) if isinstance(told[-1], float | int) else ""
+    left_s = told[-1].get("left_s")
+    return in_words(left_s, told[-1].get("left_at_least") is True) if isinstance(left_s, float | int) else ""
 
 
 def _doing(events: list[dict[str, Any]]) -> str:

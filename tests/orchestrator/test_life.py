@@ -175,7 +175,7 @@ class Bench:
     def live(self, handle: ScriptedHandle) -> None:
         recorded = self.store.recorded("c")
         missing = [block for block in blocks(self.plan, 0) if not recorded.holds(block)]
-        self.view = View(Console(quiet=True), len(pair_keys(self.plan)), recorded.pairs)
+        self.view = View(Console(quiet=True), self.plan, recorded.pairs)
         desk = Desk(self.store, self.campaign, self.prepared, self.journal, self.view, lambda _: self.asked_to_stop())
         Life(desk, handle, 0, handle.attempt).run(missing)  # type: ignore[arg-type]
 

@@ -89,14 +89,14 @@ def test_progress_is_lines_where_nothing_can_be_redrawn(monkeypatch: pytest.Monk
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         out = io.StringIO()
-        with View(Console(file=out, force_terminal=True), 4, ()).shown():
+        with View(Console(file=out, force_terminal=True), PLAN).shown():
             pass
         assert ("\x1b" not in out.getvalue()) is dumb
 
 
 def test_quiet_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    View(Output(quiet=True).console(), 1, ()).say("progress")
-    View(Output().console(), 1, ()).say("told")
+    View(Output(quiet=True).console(), PLAN).say("progress")
+    View(Output().console(), PLAN).say("told")
     captured = capfd.readouterr()
     assert (captured.out, captured.err) == ("", "told\n")
 
@@ -106,7 +106,7 @@ def test_what_takes_its_time_is_told_in_lines_or_in_the_bar(monkeypatch: pytest.
     monkeypatch.setenv("TERM", "xterm")
     for terminal in (False, True):
         out = io.StringIO()
-        view = View(Console(file=out, force_terminal=terminal, width=120), 4, ())
+        view = View(Console(file=out, force_terminal=terminal, width=120), PLAN)
         with view.shown():
             view.doing("starting Ray: some ten seconds")
             time.sleep(0.15 * terminal)  # the bar is drawn ten times a second
