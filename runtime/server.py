@@ -28,7 +28,7 @@ from runtime.http.defaults import Defaults
 from runtime.http.door import own_names
 from runtime.http.service import Service
 from runtime.identity import DISTRIBUTION, version
-from runtime.text.generation import SPECULATION
+from runtime.speculation.modes import MODES
 from runtime.workers.client import EngineClient
 
 _GRACE_SECONDS = 2
@@ -114,7 +114,7 @@ def parse_options(arguments: list[str] | None = None) -> ServerOptions:
         help="a rank that a publication waits for longer ends the server",
     )
     parser.add_argument(
-        "--speculation", choices=SPECULATION, help="of requests and arms that name none; default: dflash with a drafter"
+        "--speculation", choices=MODES, help="of requests and arms that name none; default: dflash with a drafter"
     )
     parser.add_argument("--num-speculative-tokens", type=_positive, metavar="N", help="default: the drafter's block")
     parser.add_argument("--max-waiting", type=_positive, default=64, help="queued requests before 429")

@@ -41,7 +41,7 @@ from orchestrator.settings.limits import (
     unique,
 )
 
-_SPECULATION = ("dflash", "lookup", "none")
+SPECULATION = ("dflash", "lookup", "none")
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ def _min_startups(c: CampaignConfig) -> int:
 
 def _arm(arm: ArmConfig) -> Arm:
     mode, count = arm.speculation or "", arm.num_speculative_tokens
-    if mode not in ("", *_SPECULATION):
-        raise UsageError(f"arm {arm.name}: speculation={mode}: choose {', '.join(_SPECULATION)}")
+    if mode not in ("", *SPECULATION):
+        raise UsageError(f"arm {arm.name}: speculation={mode}: choose {', '.join(SPECULATION)}")
     if count is not None and (count < 1 or mode == "none"):
         raise UsageError(f"arm {arm.name}: num_speculative_tokens={count}: at least 1, and not with speculation=none")
     schedules, env = (tuple(sorted(pairs.items())) for pairs in (arm.schedules, arm.env))

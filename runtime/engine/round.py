@@ -35,7 +35,7 @@ from runtime.models.layers import Tables, counting
 from runtime.models.steps import Memory, PrefillStep, VerifyStep
 from runtime.models.target import Target
 from runtime.operators import Operators
-from runtime.speculation import draft, lookup
+from runtime.speculation import draft
 from runtime.speculation.logprobs import TokenLogprobs, token_logprobs
 from runtime.speculation.sampling import SamplingParams
 
@@ -208,9 +208,7 @@ class Decoder:
     def propose(self, generation: Generation, drafts: int) -> Proposal:
         """`drafts` tokens behind the bonus, each with the law it was drawn from."""
         proposal = self._drafted(generation, drafts, generation.bonus(self.device))
-        if generation.speculation == "lookup":
-            return lookup.augment(proposal, generation.tokens)
-        return proposal
+        return draft.FINISHED[generation.speculation](proposal, generation.tokens)
 
     def _drafted(self, generation: Generation, drafts: int, bonus: Tensor) -> Proposal:
         greedy, temperature = generation.sampling.greedy, generation.temperature(self.device)

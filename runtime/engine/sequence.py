@@ -14,10 +14,9 @@ from torch import Tensor
 from kernels.noise import signed
 from runtime.errors import CapacityError, RequestError
 from runtime.speculation.logprobs import LogprobsOrder, TokenLogprobs
+from runtime.speculation.modes import MODES
 from runtime.speculation.penalties import History, Penalties
 from runtime.speculation.sampling import SamplingParams
-
-SPECULATION = ("dflash", "lookup", "none")
 
 
 class TokenGate(Protocol):
@@ -37,8 +36,8 @@ class TokenGate(Protocol):
 class GenerateRequest:
     """`eos_ids` None means the checkpoint's own, () means none. `max_tokens` None means up to capacity.
 
-    `speculation` is `dflash`, `lookup` (DFlash with n-gram drafts from the request's own history) or `none`; None for
-    `num_speculative_tokens` means as many as the drafter's block has. `logprobs` asks for the log-probability of every
+    `speculation` is one of `runtime.speculation.modes`; None for `num_speculative_tokens` means as many as the
+    drafter's block has. `logprobs` asks for the log-probability of every
     token and of that many alternatives. `penalties` change the target's logits by the tokens that came before.
     """
 
@@ -216,5 +215,5 @@ def _check(request: GenerateRequest, vocab_size: int, max_model_len: int) -> Non
         raise RequestError(f"logit_bias names token {stray}, outside the vocabulary of {vocab_size}")
     if request.num_speculative_tokens is not None and request.num_speculative_tokens < 1:
         raise RequestError(f"num_speculative_tokens is {request.num_speculative_tokens}; without drafts is 'none'")
-    if request.speculation not in SPECULATION:
-        raise RequestError(f"speculation is {request.speculation!r}; it is one of {', '.join(SPECULATION)}")
+    if request.speculation not in MODES:
+        raise RequestError(f"speculation is {request.speculation!r}; it is one of {', '.join(MODES)}")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from runtime.speculation.modes import MODES
+
 Schema = dict[str, Any]
 
 
@@ -33,7 +35,7 @@ FORMAT = _object(
     {"type": {"enum": ["text", "json_object", "json_schema"]}, "json_schema": {"type": "object"}}, ("type",)
 )
 CHOICE = {"oneOf": [{"enum": ["none", "auto", "required"]}, TOOL]}
-SPECULATION = {"enum": ["dflash", "lookup", "none"]}
+SPECULATION = {"enum": list(MODES)}
 GENERATION: Schema = {
     "model": STRING,
     "max_tokens": _between("integer", 1, 1 << 18),

@@ -6,7 +6,8 @@ from typing import Any
 
 from runtime.http import fields
 from runtime.http.errors import bad
-from runtime.text.generation import SPECULATION, Speculation
+from runtime.speculation.modes import MODES
+from runtime.text.generation import Speculation
 
 
 def usual(max_drafts: int) -> Speculation:
@@ -17,8 +18,8 @@ def usual(max_drafts: int) -> Speculation:
 def read_speculation(body: fields.Body, standing: Speculation, max_drafts: int) -> Speculation:
     """What `body` asks for, the rest as `standing`. At most `max_drafts` a round; 0 where there is no drafter."""
     mode = fields.text(body, "speculation")
-    if mode not in (None, *SPECULATION):
-        raise bad(f"speculation must be one of {', '.join(SPECULATION)}, not {mode!r}", "speculation")
+    if mode not in (None, *MODES):
+        raise bad(f"speculation must be one of {', '.join(MODES)}, not {mode!r}", "speculation")
     mode = mode or standing.mode
     if mode != "none" and not max_drafts:
         raise bad(f"this checkpoint has no drafter/, so speculation={mode} cannot be served; use none", "speculation")

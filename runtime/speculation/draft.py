@@ -5,13 +5,23 @@ Per masked row the 16 best candidates by vocabulary score; an edge from each of 
 draft is drawn from. All 16 possible predecessors are drawn for at once, so the walk only follows pointers.
 """
 
+from collections.abc import Callable, Mapping, Sequence
+
 import torch
 from torch import Tensor
 
 from kernels.accept.rejection import Proposal
 from kernels.walk import Draws, separate
 from runtime.models.drafter import Drafter
+from runtime.speculation import lookup
 from runtime.speculation.sampling import SamplingParams
+
+# By mode: what is verified instead of the drafter's proposal, by the tokens so far. A draft behind which rejection
+# sampling is to stay exact says the law that it was drawn from.
+FINISHED: Mapping[str, Callable[[Proposal, Sequence[int]], Proposal]] = {
+    "dflash": lambda proposal, tokens: proposal,
+    "lookup": lookup.augment,
+}
 
 
 def draws_of(params: SamplingParams, seed: Tensor, start: Tensor) -> Draws:

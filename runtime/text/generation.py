@@ -31,7 +31,6 @@ class Penalties:
 
 
 NO_PENALTIES = Penalties()
-SPECULATION = ("dflash", "lookup", "none")
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """The ledger of a candidate: what counts as evidence, and what never does."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from campaigns.judging.gates import Evidence, Gate, GateStatus, Result, ledger
+from campaigns.judging.gates import KINDS, Evidence, Gate, GateStatus, Result, ledger
 from campaigns.judging.verdicts import Verdict
 from campaigns.records import CampaignStatus
 from campaigns.remarks import Decision, Probe
@@ -29,6 +30,7 @@ def one(gate, *, library="lib", probes=(), results=(), decisions=()):
 
 BYTES = Gate("operator-bytes", "operator bytes", "probe", probe="contract")
 PAIRS = Gate("same-startup-ab", "same-startup A/B", "pairs")
+MANUAL = Path(__file__).resolve().parents[2] / "docs/history.md"
 STARTUPS = Gate("three-startups", "three startups", "startups", min_startups=3, verdicts=("faster",))
 
 
@@ -70,6 +72,13 @@ def test_probes_count_for_their_library(probes, status):
 def test_a_screen_never_passes_three_startups(results, status, said):
     entry = one(STARTUPS, results=results)
     assert entry.status is status and said in entry.missing
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_nothing_is_recorded_a_gate_is_open_and_says_what_it_asks_for(kind):
+    entry = one(Gate("new", "new", kind, probe="new"))
+    assert entry.status is GateStatus.OPEN and entry.missing and not entry.evidence
+    assert f"`{kind}`" in MANUAL.read_text()
 
 
 def test_a_campaign_without_pairs_is_no_evidence_and_makes_no_build_the_newest():

@@ -11,7 +11,8 @@ from torch import Tensor
 from kernels import noise
 from kernels.accept.laws import Distribution, distribution
 from kernels.accept.rejection import Proposal, accept, draw, probability_of, residual
-from runtime.speculation import lookup
+from runtime.speculation import draft, lookup
+from runtime.speculation.modes import MODES
 from runtime.speculation.sampling import SamplingParams
 
 VOCAB, SEEDS = 5, 120_000
@@ -95,17 +96,21 @@ class Chains:
         return verdict.accepted
 
 
-@pytest.mark.parametrize("drafts", (1, 3, 7))
+def assert_law(chains: Chains) -> None:
+    """The first three tokens are the target's, by chi-square."""
+    codes = (chains.tokens[:, :3].cpu() * torch.tensor([VOCAB**2, VOCAB, 1])).sum(1)
+    law, counts = chain_law(TARGET, 0, 3), np.bincount(codes.numpy(), minlength=VOCAB**3)
+    assert counts[law == 0].sum() == 0
+    assert stats.chisquare(counts[law > 0], law[law > 0] * SEEDS).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("drafts", (1, 7))
 def test_output_law_over_rounds_is_the_targets(drafts: int, device: torch.device) -> None:
     """Three tokens by as many rounds as they take; a round redraws positions that an earlier one drafted in vain."""
     chains, accepted = Chains(drafts, device), []
     for _ in range(3):
         accepted.append(chains.round())
-    codes = (chains.tokens[:, :3].cpu() * torch.tensor([VOCAB**2, VOCAB, 1])).sum(1)
-    law = chain_law(TARGET, 0, 3)
-    counts = np.bincount(codes.numpy(), minlength=VOCAB**3)
-    assert counts[law == 0].sum() == 0
-    assert stats.chisquare(counts[law > 0], law[law > 0] * SEEDS).pvalue > 1e-3
+    assert_law(chains)
     assert 0 < torch.stack(accepted).float().mean() < drafts
 
 
@@ -141,15 +146,22 @@ def test_agreeing_lookup_drafts_keep_their_own_q() -> None:
     assert coin(0.8, drafts=1, agree=1, wrong=True) == pytest.approx(0.7, abs=tolerance)
 
 
+@pytest.mark.parametrize("history", ([4, 0, 2, 1, 3, 4, 0], [*range(VOCAB)] * 3), ids=("weak", "strong"))
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "none"])
+def test_drafts_of_every_mode_keep_the_targets_law(mode: str, history: list[int], device: torch.device) -> None:
+    """Whatever the history says; where it overrides no draft both cases are one."""
+    chains = Chains(3, device)
+    for _ in range(3):
+        chains.round(draft.FINISHED[mode](chains.propose(), history))
+    assert_law(chains)
+
+
 @pytest.mark.parametrize("agree", (0, 1, 2))
 def test_lookup_drafts_keep_the_targets_law_over_rounds(agree: int, device: torch.device) -> None:
     chains, found = Chains(3, device), torch.tensor([2, 1, 3], device=device)
     for _ in range(3):
         chains.round(lookup.certain_from(chains.propose(), found, agree))
-    codes = (chains.tokens[:, :3].cpu() * torch.tensor([VOCAB**2, VOCAB, 1])).sum(1)
-    law, counts = chain_law(TARGET, 0, 3), np.bincount(codes.numpy(), minlength=VOCAB**3)
-    assert counts[law == 0].sum() == 0
-    assert stats.chisquare(counts[law > 0], law[law > 0] * SEEDS).pvalue > 1e-3
+    assert_law(chains)
 
 
 def test_continuation_takes_the_longest_then_latest_match() -> None:

@@ -9,7 +9,8 @@ import torch
 
 from runtime.engine import prompts
 from runtime.engine.engine import Engine
-from runtime.engine.sequence import SPECULATION, GenerateRequest
+from runtime.engine.sequence import GenerateRequest
+from runtime.speculation.modes import MODES
 from runtime.speculation.sampling import SamplingParams
 
 CPU = torch.device("cpu")
@@ -33,13 +34,13 @@ def engines(request: Any, make: Any) -> tuple[Engine, Engine]:
     return built
 
 
-@pytest.mark.parametrize("speculation", SPECULATION)
+@pytest.mark.parametrize("speculation", MODES)
 @pytest.mark.parametrize("length", [LONG, pytest.param(SHORT, marks=pytest.mark.acceptance)])
 def test_a_restored_prompt_is_answered_as_a_computed_one(
     make: Any, engines: tuple[Engine, Engine], length: int, speculation: str
 ) -> None:
     computing, keeping = engines
-    mine, other = make.prompt_of(length, SPECULATION.index(speculation)), make.prompt_of(LONG + 7, 9)
+    mine, other = make.prompt_of(length, MODES.index(speculation)), make.prompt_of(LONG + 7, 9)
     asked = {"max_tokens": 12, "speculation": speculation}
     for seed, restored in ((3, 0), (3, length), (4, length)):  # another seed draws from the same prompt
         sampling = SamplingParams(temperature=1.0, top_k=20, seed=seed)

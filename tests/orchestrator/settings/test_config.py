@@ -20,7 +20,8 @@ from orchestrator.settings import keys, limits
 from orchestrator.settings.config import Config, register_schema
 from orchestrator.settings.fixtures import curve_of, fixtures_of
 from orchestrator.settings.folders import groups
-from orchestrator.settings.plans import Prompts, build_plan
+from orchestrator.settings.plans import SPECULATION, Prompts, build_plan
+from runtime.speculation.modes import MODES
 
 
 @cache
@@ -169,6 +170,11 @@ def test_a_value_that_its_type_cannot_refuse_is_refused_by_name(override: str, w
     made = config(override) if override.startswith("arm@") else changed(override)
     with pytest.raises(UsageError, match=words.replace("[", r"\[")):
         build_plan(made, Prompts(fixtures_of(made)))
+
+
+def test_an_arm_can_ask_for_every_way_of_drafting_that_our_server_has() -> None:
+    arms = (OmegaConf.load(path) for path in sorted((CONF / "arm").glob("*.yaml")))
+    assert {arm.get("speculation", "none") for arm in arms} == set(MODES) == set(SPECULATION)
 
 
 def test_a_corpus_without_seeds_asks_for_nothing() -> None:
