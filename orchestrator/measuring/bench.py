@@ -6,6 +6,7 @@ both are over. Knows running servers, the adapter and the client; nothing of lea
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -83,6 +84,15 @@ class Bench:
         ] = {}  # counters after the last request of this run, which the next starts from
         self._plan, self._adapter, self._client, self._attempt = plan, adapter, client, attempt
         self._energy_mj = energy_mj
+        self._ended = threading.Event()
+
+    def end(self) -> None:
+        """Nothing more is sent. A request in flight ends with its server; where that is not ours, here. From any
+        thread.
+        """
+        self._ended.set()
+        if any(server.tree is None for server in self.servers.values()):
+            self._client.abort()
 
     def warm(
         self, block: Block, count: int, roles: Sequence[Role], max_tokens: int, block_attempt: int
@@ -107,6 +117,8 @@ class Bench:
         bodies = [self._body(order) for order in orders]
         taken: list[_Taken] = []
         for order, (path, body) in zip(orders, bodies, strict=True):
+            if self._ended.is_set():
+                raise ServerFailed("The startup was stopped while it measured.")
             taken.append(self._take(order, path, body))
             if taken[-1].died:
                 break
@@ -147,7 +159,7 @@ class Bench:
             energy_mj = difference_mj(drawn_mj, self._energy_mj())
             if recording.outcome in _BROKEN and (death := _death(server)):
                 return _Taken(order, recording, position, {}, death, died=True)
-            waited = _left_alone(recording, client.timeout_s)
+            waited = self._left_alone(recording, client.timeout_s)
             after = None if before is None else self._adapter.counters(server.base_url)
             if after is not None:
                 self._hits[server.base_url] = after
@@ -156,6 +168,17 @@ class Bench:
         except ServerFailed as error:
             death = _death(server)
             return _Taken(order, recording, position, {}, death or str(error), died=bool(death))
+
+    def _left_alone(self, recording: Recording, most_s: float) -> str:
+        """A server that is busy is asked nothing more until it wants to be, at most as long as it may be silent; what
+        was done, in words. The request has failed: nothing that is measured waits for this.
+        """
+        wanted_s = parse(recording).retry_after_s if recording.received.startswith(_BUSY) else None
+        if wanted_s is None:
+            return ""
+        self._ended.wait(min(wanted_s, most_s))
+        cut = f", of which {most_s:g} s (client.timeout_s) were" if wanted_s > most_s else ""
+        return f"Retry-After {wanted_s:g} s{cut} waited for"
 
     def _request(self, taken: _Taken) -> Request:
         order, exchange = taken.order, _exchange(taken)
@@ -195,18 +218,6 @@ def _exchange(taken: _Taken) -> Exchange:
     if taken.died and exchange.failure is not None:
         return replace(exchange, failure=Reason.SERVER_DIED, message=f"{exchange.message}. {taken.fault}")
     return replace(exchange, message=f"{exchange.message}; {taken.waited}") if taken.waited else exchange
-
-
-def _left_alone(recording: Recording, most_s: float) -> str:
-    """A server that is busy is asked nothing more until it wants to be, at most as long as it may be silent; what was
-    done, in words. The request has failed: nothing that is measured waits for this.
-    """
-    wanted_s = parse(recording).retry_after_s if recording.received.startswith(_BUSY) else None
-    if wanted_s is None:
-        return ""
-    time.sleep(min(wanted_s, most_s))
-    cut = f", of which {most_s:g} s (client.timeout_s) were" if wanted_s > most_s else ""
-    return f"Retry-After {wanted_s:g} s{cut} waited for"
 
 
 def _difference(before: Mapping[str, int] | None, after: Mapping[str, int] | None) -> dict[str, int]:

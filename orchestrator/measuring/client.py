@@ -114,6 +114,11 @@ class Client:
             received=received,
         )
 
+    def abort(self) -> None:
+        """From any thread: a request in flight ends as one whose recording process is lost."""
+        if (child := self._child) is not None:
+            child.kill()
+
     def close(self) -> None:
         child, self._child = self._child, None
         if child is None:

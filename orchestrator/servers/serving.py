@@ -19,7 +19,7 @@ from campaigns.plan import Arm, Role, ServerPlan
 from campaigns.records import HIDDEN, Process
 from orchestrator.hosts.process import ServerTree
 from orchestrator.servers.adapters import Adapter
-from orchestrator.servers.adapters.control import ask_json, ask_once, carry, unreachable
+from orchestrator.servers.adapters.control import ask_json, ask_once, carry, hang_up, unreachable
 from orchestrator.servers.keys import headers_of
 
 _PROBE_S = 0.1
@@ -74,6 +74,7 @@ class RunningServer:
         self.proxy = plan.proxy
         carry(self.base_url, dict(self.headers), self.proxy)
         self.tree: ServerTree | None = None
+        self._stopped = False
         self.ready_ns: int | None = None  # how long it took to become ready
         self._began_ns, self.began_s = time.monotonic_ns(), time.time()
         if launch:
@@ -117,6 +118,8 @@ class RunningServer:
             time.sleep(_PROBE_S)
 
     def require_alive(self) -> None:
+        if self._stopped:
+            raise ServerFailed("The startup was stopped while it started.")
         if death := self.death():
             raise ServerFailed(death)
 
@@ -140,7 +143,10 @@ class RunningServer:
         return tuple(replace(process, role=f"{prefix}{process.role}") for process in found)
 
     def stop(self) -> tuple[Process, ...]:
-        """Survivors of the tree; a server that we did not start is left alone."""
+        """Survivors of the tree; a server that we did not start is left alone, and waited for no longer."""
+        if self.tree is None:
+            self._stopped = True
+            hang_up(self.base_url)
         return self.tree.stop() if self.tree else ()
 
     def _log_or_url(self) -> str:

@@ -296,9 +296,10 @@ class Stand:
     # -- end ---------------------------------------------------------------------------------------------------------
 
     def stop(self) -> StartupEnd:
-        """TERM, wait, KILL, scan, idle proof, unlock. Ends a request in flight by ending its server."""
+        """TERM, wait, KILL, scan, idle proof, unlock. Ends a request in flight, by its server where that is ours."""
         self._stopping = True
         survivors = self._stop_servers()  # before the lock: whoever holds it may be waiting for a server
+        self._bench.end()
         with self._at_work:
             survivors += tuple(process for process in self._stop_servers() if process not in survivors)
             self._client.close()

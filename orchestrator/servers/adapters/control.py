@@ -8,9 +8,11 @@ from __future__ import annotations
 import http.client
 import json
 import math
+import socket
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -27,6 +29,8 @@ _BUSY_S = 30.0  # altogether, for a call that a busy server puts off
 _ABSENT = (404, 405, 501)
 _PORTS = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
 _proxies: dict[str, str] = {}  # by base URL: http://HOST:PORT
+_hung_up: set[str] = set()  # base URLs
+_in_flight: dict[str, set[http.client.HTTPConnection]] = {}  # by base URL: calls that wait for their answer
 _headers: dict[str, dict[str, str]] = {}  # by base URL: what every request there carries, keys among them
 
 
@@ -51,12 +55,21 @@ class Session:
 def carry(base_url: str, headers: Mapping[str, str], proxy: str = "") -> None:
     """From now on every call to this server has these headers, and goes through this proxy."""
     _headers[base_url], _proxies[base_url] = dict(headers), proxy
+    _hung_up.discard(base_url)
 
 
 class Answer(NamedTuple):
     status: int
     body: bytes
     retry_after_s: float | None  # of a server that is busy: how long to leave it alone
+
+
+def hang_up(base_url: str) -> None:
+    """Calls in flight to this server end as if it had, and none is made until `carry`; from any thread."""
+    _hung_up.add(base_url)
+    for connection in list(_in_flight.get(base_url, ())):
+        with suppress(OSError, AttributeError):  # it is not open yet, or no longer
+            connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def ask(base_url: str, method: str, path: str, body: Any = None, session: Session | None = None) -> tuple[int, bytes]:
@@ -142,7 +155,11 @@ def _exchange(
 ) -> Answer:
     payload = None if body is None else json.dumps(body, ensure_ascii=False).encode()
     target = urlsplit(base_url).path.rstrip("/") + path
+    if base_url in _hung_up:
+        raise ConnectionAbortedError("its startup was stopped")
     keep = False
+    waiting = _in_flight.setdefault(base_url, set())
+    waiting.add(connection)
     try:
         headers = {"Content-Type": "application/json", **_headers.get(base_url, {})}
         connection.request(method, target, payload, headers)
@@ -154,6 +171,7 @@ def _exchange(
         keep = session is not None and not response.will_close
         return answer
     finally:
+        waiting.discard(connection)
         if keep and session is not None:
             session.keep(base_url, connection)
         else:

@@ -65,8 +65,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     [("3", 3.0, "Retry-After 3 s waited for"), ("90", 7.0, "90 s, of which 7 s (client.timeout_s) were waited for")],
 )
 def test_the_next_request_waits(
-    wire: Any, tmp_path: Path, waits: list[float], after: str, waited: float, told: str
+    wire: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, waited: float, told: str
 ) -> None:
+    waits: list[float] = []
     stream = wire.stream(wire.text("a", (1,)), wire.text("b", (2,), "stop"), wire.usage(2))
     server = wire.serve(busy(after), stream)
     plan = CampaignPlan(
@@ -82,6 +83,7 @@ def test_the_next_request_waits(
     running = RunningServer(open_adapter("attach"), plan.server, (plan.control,), None, Ground({}, (), (), tmp_path))
     bench = Bench(plan, _Plain(), wire.client, Attempt("c", 0, 1))
     bench.servers = dict.fromkeys(Role, running)
+    monkeypatch.setattr(bench._ended, "wait", waits.append)
     first, second = bench.run(blocks(plan, 0)[0].steps, 4, 1)
     assert waits == [waited]
     assert (first.reasons, first.http_status) == ((Reason.HTTP_ERROR,), 429)

@@ -8,7 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from campaigns.errors import HelperLost, LeaseTimeout, ServerFailed
 from campaigns.plan import Arm, Block, CampaignPlan, Fixture, LeasePlan, Phase, Role, ServerPlan, StartupMode, blocks
 from campaigns.records import EnergySource, Reason, StartupStatus
 from orchestrator.hosts import reaper
+from orchestrator.servers.adapters import open_adapter
 from orchestrator.startups.stand import Assignment, Stand
 
 SMALL_SERVER = Path(__file__).parents[1] / "small_server.py"
@@ -225,6 +228,68 @@ def test_stop_ends_a_request_in_flight(stand: StandMaker, tmp_path: Path) -> Non
     assert end.survivors == () and gone(int((tmp_path / "daemon").read_text()))
     [[request]] = answers
     assert request.reasons == (Reason.SERVER_DIED,)
+
+
+@pytest.mark.parametrize("hangs", ["stream", "counters", "ready"])
+def test_stop_waits_for_no_server_of_others(stand: StandMaker, tmp_path: Path, hangs: str) -> None:
+    """A silent one kept an interrupted campaign for a minute and more: its own limits are minutes."""
+    with silent_server(hangs) as (url, asked):
+        it = stand(server={"command": (), "base_url": url})
+        it.plan = replace(it.plan, server=replace(it.plan.server, adapter="attach"))
+        it._adapter = it._bench._adapter = open_adapter("attach")
+        it._bench._plan = it.plan
+        it.acquire((), 0.0)
+        ended: list[Exception] = []
+
+        def measure() -> None:
+            try:
+                it.start()
+                it.run(blocks(it.plan, 0)[0].steps[:2], 6, 1)
+            except (ServerFailed, HelperLost) as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=measure)
+        thread.start()
+        assert asked.wait(10)
+        it.stop()
+        thread.join(10)
+        assert not thread.is_alive() and len(ended) == 1
+
+
+@contextmanager
+def silent_server(hangs: str) -> Iterator[tuple[str, threading.Event]]:
+    """Answers until it is asked what it hangs at; the event tells that it was."""
+    asked, over = threading.Event(), threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self._answer({"/health": "ready", "/metrics": "counters"}.get(self.path, ""))
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer("stream" if self.path == "/v1/completions" else "")
+
+        def _answer(self, what: str) -> None:
+            if what == hangs == "ready":
+                asked.set()
+            elif what == hangs:
+                asked.set()
+                over.wait(60)
+            self.send_response(503 if what == hangs else 200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    over.set()
+    server.shutdown()
+    server.server_close()
 
 
 def test_stop_is_the_same_whatever_came_before(stand: StandMaker) -> None:
