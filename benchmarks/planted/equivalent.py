@@ -110,7 +110,6 @@ EQUIVALENT: dict[str, str] = {
     "0509b656": _TEMPLATE,
     "14e969b6": "the clock is looked at a turn earlier",
     "20719f3b": "who is lost is asked of the host's memory; of this word only whether it is 0",
-    "223fd006": _VAIN,
     "229eb38d": _TEMPLATE,
     "24883d82": _VAIN,
     # projection/nvfp4_rows.cu, projection/nvfp4_stream.cu
