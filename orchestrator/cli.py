@@ -8,6 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NoReturn
 
 from campaigns.errors import CampaignError, Exit, OutputRefused, StoreWarning, UsageError, highest
@@ -98,6 +99,7 @@ def _interrupt(signum: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt(signal.Signals(signum).name)
 
 
+@cache
 def parser() -> Parser:
     """All subcommands; each module adds its own and knows how to run it."""
     from orchestrator import commands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -57,3 +58,15 @@ def test_control_plane_modules_never_load_torch() -> None:
 def test_only_the_five_packages_are_installed() -> None:
     files = metadata.distribution("dflash2-campaigns").read_text("top_level.txt")
     assert sorted((files or "").split()) == ["campaigns", "kernels", "orchestrator", "results", "runtime"]
+
+
+def test_the_walks_of_the_architecture_name_what_is_there() -> None:
+    walks = (ROOT / "docs/architecture.md").read_text().partition("### The walk of one request")[2]
+    walks = walks.partition("State lives")[0]
+    paths = {path for path in re.findall(r"`([a-z]+/[\w./]*)", walks) if "NAME" not in path}
+    assert len(paths) > 25
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+    named = re.findall(r"`([\w/]+\.py)`: `([\w.]+)`", walks)
+    assert len(named) > 2
+    for path, name in named:
+        assert re.search(rf"\b(def|class) {name.rpartition('.')[2]}\b", (ROOT / path).read_text()), (path, name)

@@ -79,9 +79,7 @@ class Bench:
         energy_mj: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.servers: Mapping[Role, RunningServer] = {}
-        self._hits: dict[
-            str, dict[str, int]
-        ] = {}  # counters after the last request of this run, which the next starts from
+        self._hits: dict[str, dict[str, int]] = {}  # after the last request of this run, which the next starts from
         self._plan, self._adapter, self._client, self._attempt = plan, adapter, client, attempt
         self._energy_mj = energy_mj
         self._ended = threading.Event()

@@ -168,6 +168,7 @@ def campaigns(reader: Reader) -> pd.DataFrame:
     return pd.read_sql(query, reader.connection)
 
 
+_SAID = ("admissible", "superseded")
 _WHOLE = ("request_id", "startup", "startup_attempt", "seed", "repeat", "block_attempt", "position", "n_client_rounds")
 _TEXT = ("campaign_id", "fixture", "role", "arm", "phase", "finish_reason", "token_sha256", "emitted_sha256")
 _TEXT_TOO = ("accepted_sha256", "reasons", "error", "accepted_histogram", "stamp", "energy_source")
@@ -175,9 +176,5 @@ _TEXT_TOO = ("accepted_sha256", "reasons", "error", "accepted_histogram", "stamp
 
 def _numeric(frame: pd.DataFrame) -> pd.DataFrame:
     """Counts and times as float64 with NaN for unknown; a column that is NULL throughout would come as objects."""
-    for name in frame.columns:
-        if name in ("admissible", "superseded"):
-            frame[name] = frame[name].astype(bool)
-        elif name not in _WHOLE and name not in _TEXT and name not in _TEXT_TOO:
-            frame[name] = frame[name].astype("float64")
-    return frame
+    counts = frame.columns.difference([*_WHOLE, *_TEXT, *_TEXT_TOO, *_SAID])
+    return frame.astype({**dict.fromkeys(_SAID, "bool"), **dict.fromkeys(counts, "float64")})
