@@ -16,6 +16,7 @@ DECODE_STEPS = "engine/decode-steps"
 DRAFTS, DRAFTED, ACCEPTED = "speculation/drafts", "speculation/drafted", "speculation/accepted"
 
 _REFUSED = " refused: "
+_OF_PROMPTS = "prefill_"  # operators whose best schedule for the machine runs unasked
 
 
 def hits_name(operator: str, schedule: str) -> str:
@@ -51,6 +52,13 @@ class Route:
 def routes(schedules: Iterable[tuple[str, str]], counters: Mapping[str, int]) -> tuple[Route, ...]:
     """One route for each of the arm's (operator, schedule)."""
     return tuple(_route(hits_name(operator, schedule), counters) for operator, schedule in schedules)
+
+
+def unasked(schedules: Iterable[tuple[str, str]], counters: Mapping[str, int]) -> tuple[Route, ...]:
+    """What ran for prompts though the arm does not name it: a machine's libraries decide."""
+    named = {hits_name(operator, schedule) for operator, schedule in schedules}
+    ran = (name for name, hits in counters.items() if hits and name.startswith(_OF_PROMPTS) and not is_refusal(name))
+    return tuple(Route(name, counters[name], {}) for name in sorted(set(ran) - named))
 
 
 def _route(name: str, counters: Mapping[str, int]) -> Route:

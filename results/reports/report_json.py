@@ -236,7 +236,7 @@ def _arm(arm: ArmLevels, source: Source) -> dict[str, Any]:
 def _schedule(found: ArmRoute) -> dict[str, Any]:
     refusals = [{"reason": reason, "calls": calls} for reason, calls in found.route.refusals.items()]
     named = {"role": found.role.value, "arm": found.arm, "schedule": found.route.name}
-    return {**named, "hits": found.route.hits, "refusals": refusals}
+    return {**named, "asked": found.asked, "hits": found.route.hits, "refusals": refusals}
 
 
 def _life(life: Life) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from campaigns.routes import Route, hits_name, is_refusal, refusal_name, routes
+from campaigns.routes import Route, hits_name, is_refusal, refusal_name, routes, unasked
 
 SCHEDULES = (("attention", "grouped"), ("gdn", "bv2"), ("selection", "scan"))
 COUNTERS = {
@@ -32,3 +32,13 @@ def test_only_a_schedule_that_was_called_and_never_ran_is_only_refused() -> None
 def test_a_refusal_reads_as_a_phrase_and_is_told_from_a_hit() -> None:
     assert routes(SCHEDULES, COUNTERS)[1].told() == ["gdn/bv2 refused: 41 rows; 1 to 8 (1 call)"]
     assert is_refusal(refusal_name("gdn", "bv2", "x")) and not is_refusal(hits_name("gdn", "bv2"))
+
+
+def test_what_prompts_ran_by_is_told_where_the_arm_does_not_name_it() -> None:
+    ran = {hits_name("prefill_gdn", name): hits for name, hits in (("fla", 3), ("chunked", 0))}
+    ran |= {hits_name("prefill_attention", "cudnn"): 2, refusal_name("prefill_gdn", "fla", "8 rows; at least 64"): 5}
+    assert unasked(SCHEDULES, COUNTERS | ran) == (
+        Route("prefill_attention/cudnn", 2, {}),
+        Route("prefill_gdn/fla", 3, {}),
+    )
+    assert unasked((("prefill_gdn", "fla"),), ran) == (Route("prefill_attention/cudnn", 2, {}),)

@@ -94,8 +94,9 @@ def test_every_report_says_what_was_refused_and_how_often(ran: tuple[Path, objec
     for format in ("md", "html"):
         assert "candidate (gdn-cpu-bv8): gdn/cpu-bv8 never ran" in made[format]
         assert f"candidate (gdn-cpu-bv8): {NAME} ({calls} calls)" in made[format]
-    [schedule] = json.loads(made["json"])["schedules"]
+    assert "candidate (gdn-cpu-bv8): prefill_gdn/chunked ran" in made["md"] and ", unasked" in made["md"]
+    [schedule] = [found for found in json.loads(made["json"])["schedules"] if found["asked"]]
     assert schedule == {
-        "role": "candidate", "arm": "gdn-cpu-bv8", "schedule": "gdn/cpu-bv8", "hits": 0,
+        "role": "candidate", "arm": "gdn-cpu-bv8", "schedule": "gdn/cpu-bv8", "asked": True, "hits": 0,
         "refusals": [{"reason": NAME.partition(" refused: ")[2], "calls": calls}],
     }  # fmt: skip
