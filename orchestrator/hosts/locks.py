@@ -12,6 +12,7 @@ Knows nothing of what a device is.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -27,6 +28,7 @@ from typing import Any
 from campaigns.errors import WorldError
 from campaigns.records import Process
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DEFAULT_FOLDER = "/tmp/dflash2-locks"  # not under TMPDIR: every user must mean the same folder
 
 
@@ -89,7 +91,11 @@ class LockFolder:
         except OSError as error:
             os.close(fd)
             raise self._fault(path, error) from error
-        _rewrite(fd, asdict(holder))
+        try:
+            _rewrite(fd, asdict(holder))
+        except OSError as error:
+            os.close(fd)  # and the lock with it
+            raise self._fault(path, error) from error
         return fd
 
     def is_held(self, uuid: str, kinds: Iterable[Kind] = Kind) -> bool:
@@ -98,16 +104,24 @@ class LockFolder:
 
     def _is_locked(self, path: Path) -> bool:
         """Asks with a shared lock, which an owner's exclusive one refuses and which is given back at once."""
-        if not path.exists():
+        if not self._exists(path):
             return False
         fd = self._open(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        except OSError as error:
+            raise self._fault(path, error) from error
         finally:
             os.close(fd)
         return False
+
+    def _exists(self, path: Path) -> bool:
+        try:
+            return path.exists()
+        except OSError as error:  # a folder that may not be searched
+            raise self._fault(path, error) from error
 
     def holder(self, uuid: str) -> str:
         """Who says to hold the lease, else the claim; meaningful while one of them is held."""
@@ -169,6 +183,11 @@ class LockFolder:
         return content if isinstance(content, dict) else {}
 
     def _fault(self, path: Path, error: OSError) -> WorldError:
+        if error.errno in _NO_ROOM:
+            return WorldError(
+                f"Device locks cannot be kept: {path}: {error.strerror}. Make room there, or choose another folder as "
+                "lease.lock_dir; all users must name the same one."
+            )
         return WorldError(
             f"Device locks cannot be kept: {path}: {error.strerror or error}. Make {self.path} a folder that every "
             "user may write (mode 1777), or choose another as lease.lock_dir; all users must name the same one."
@@ -187,8 +206,11 @@ def _create_shared(path: Path) -> None:
 
 
 def _rewrite(fd: int, content: Mapping[str, Any]) -> None:
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, json.dumps(content).encode(), 0)
+    """Written over before it is cut: what a full disk refuses leaves the old content, a mark above all."""
+    text = json.dumps(content).encode()
+    if os.pwrite(fd, text, 0) != len(text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.ftruncate(fd, len(text))
 
 
 def close_all(fds: Iterable[int]) -> None:

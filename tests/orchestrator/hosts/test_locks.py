@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import stat
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -169,4 +171,29 @@ def test_a_claim_and_a_lease_are_two_locks(folder: LockFolder) -> None:
     os.close(claim)
     assert folder.is_held("GPU-1")
     os.close(lease)
+    assert not folder.is_held("GPU-1")
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """The kernel refuses every byte that a file should take, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_named_with_its_file_and_loses_neither_mark_nor_lock(folder: LockFolder) -> None:
+    holder = Holder("campaign a", "me", "here", 1, "2026-01-01")
+    mark = Mark("it did not come back", (), "boot", "2026-01-01", "campaign a")
+    folder.set_mark("GPU-1", mark)
+    os.close(folder.try_lock("GPU-1", holder) or -1)
+    with no_room():
+        with pytest.raises(WorldError, match=r"GPU-1\.mark: File too large\. Make room there"):
+            folder.set_mark("GPU-1", None)
+        with pytest.raises(WorldError, match=r"GPU-1\.lock: .* Make room there"):
+            folder.try_lock("GPU-1", holder)
+    assert folder.mark("GPU-1") == mark
     assert not folder.is_held("GPU-1")
