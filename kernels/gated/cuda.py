@@ -55,6 +55,7 @@ def bound(splits: str) -> Bound:
 
 # All stages are asked for at once, unlike `projection`'s: what waits behind them here is one norm.
 ALONE_BUILD = cuda.stream_spec("nvfp4-stream-alone", 8, "-DSTREAM_EXCHANGE=1", "-DSTREAM_ALONE=8")
+ONCE_BUILD = cuda.stream_spec("nvfp4-stream-once", 8, "-DSTREAM_EXCHANGE=1", "-DSTREAM_ALONE=8", "-DSTREAM_ONCE=1")
 SCHEDULES = (
     schedule(
         cuda.STREAM_BUILD, 1, bound("one share of K a block"), "Hopper, the streamed projection, SiLU in its epilogue"
@@ -62,4 +63,7 @@ SCHEDULES = (
     schedule(cuda.PAIRED_BUILD, 2, bound("twice as many shares of K"), "Hopper, two blocks per multiprocessor"),
     schedule(cuda.EXCHANGE_BUILD, 1, Bitwise("nvfp4-stream"), "Hopper, nvfp4-stream without counters"),
     schedule(ALONE_BUILD, 1, Bitwise("nvfp4-stream"), "Hopper, nvfp4-stream-exchange, one block per multiprocessor"),
+    schedule(
+        ONCE_BUILD, 1, Bitwise("nvfp4-stream"), "Hopper, nvfp4-stream-alone, weights the first to leave the cache"
+    ),
 )

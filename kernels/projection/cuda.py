@@ -127,6 +127,7 @@ STREAM_BUILD = stream_spec("nvfp4-stream", 5)
 PAIRED_BUILD = stream_spec("nvfp4-stream-paired", 4)
 EXCHANGE_BUILD = stream_spec("nvfp4-stream-exchange", 5, "-DSTREAM_EXCHANGE=1")
 ALONE_BUILD = stream_spec("nvfp4-stream-alone", 5, "-DSTREAM_EXCHANGE=1", "-DSTREAM_ALONE=3")
+ONCE_BUILD = stream_spec("nvfp4-stream-once", 5, "-DSTREAM_EXCHANGE=1", "-DSTREAM_ALONE=3", "-DSTREAM_ONCE=1")
 
 ROWS = Schedule(
     name="nvfp4-rows",
@@ -161,4 +162,6 @@ SCHEDULES = (
              "Hopper, nvfp4-stream without counters: shares travel through the second-level cache"),
     streamed(ALONE_BUILD, 1, Bitwise("nvfp4-stream"),
              "Hopper, nvfp4-stream-exchange, one block per multiprocessor however early it starts"),
+    streamed(ONCE_BUILD, 1, Bitwise("nvfp4-stream"),
+             "Hopper, nvfp4-stream-alone, weights the first to leave the second-level cache"),
 )  # fmt: skip

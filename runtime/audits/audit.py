@@ -129,7 +129,7 @@ def main() -> int:
     options = _parse()
     try:
         tape = read_tape(options.tape)
-        engine = Engine.load(options.model, EngineOptions(device=options.device, dtype=options.dtype))
+        engine = Engine.load(options.model, served(options))
         audit = fixed_prefix if options.audit == "fixed-prefix" else shadowed
         lines = audit(engine, options, tape)
     except (RuntimeFault, KernelError, OSError, ValueError) as error:
@@ -137,6 +137,17 @@ def main() -> int:
         return 1
     sys.stdout.writelines(json.dumps(line) + "\n" for line in lines)
     return 0 if lines[-1]["passed"] else 2
+
+
+def served(options: argparse.Namespace) -> EngineOptions:
+    """The engine's options, named as the server names them: an arm is audited on the operands it has there."""
+    return EngineOptions(
+        max_model_len=options.max_model_len,
+        device=options.device,
+        dtype=options.dtype,
+        kv_cache_dtype=options.kv_cache_dtype,
+        keep_quantised=options.keep_quantised,
+    )
 
 
 def read_tape(path: Path) -> dict[str, list[int]]:
@@ -167,6 +178,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--candidate", type=_arm, required=True, metavar="ARM", help=arm)
     parser.add_argument("--device", default="cpu", help="default: %(default)s")
     parser.add_argument("--dtype", default="float32", help="default: %(default)s")
+    parser.add_argument("--max-model-len", type=int, metavar="N", help="default: the checkpoint's capacity")
+    parser.add_argument("--kv-cache-dtype", help="default: the engine's choice for the dtype")
+    kept = "keep NVFP4 and FP8 linears as they are stored; default: their values"
+    parser.add_argument("--keep-quantised", "--keep-nvfp4", action="store_true", help=kept)
     return parser.parse_args()
 
 

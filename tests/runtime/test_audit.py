@@ -11,6 +11,7 @@ from kernels import gdn, projection
 from kernels.registry import Bound, Op, Schedule
 from runtime.audits import audit, shadow
 from runtime.audits.shadow import Shadow
+from runtime.engine.engine import EngineOptions
 from runtime.models.steps import VerifyStep
 from runtime.speculation.sampling import SamplingParams
 
@@ -188,3 +189,18 @@ def test_a_tape_that_is_none_is_one_sentence(
     monkeypatch.setattr(sys, "argv", ["audit", *words])
     assert audit.main() == 1
     assert said in capsys.readouterr().err
+
+
+def test_the_engine_of_an_audit_is_the_servers(files: list[str], monkeypatch: Any) -> None:
+    made = []
+
+    def load(folder: Any, options: EngineOptions) -> Any:
+        made.append(options)
+        raise OSError("only its options were asked for")
+
+    monkeypatch.setattr(audit.Engine, "load", load)
+    words = ["--max-model-len", "4096", "--dtype", "float16", "--kv-cache-dtype", "fp8_e4m3", "--keep-nvfp4"]
+    monkeypatch.setattr(sys, "argv", ["audit", "fixed-prefix", *files, *words, "--candidate", "gdn=cpu-bv8"])
+    assert audit.main() == 1
+    wanted = EngineOptions(max_model_len=4096, dtype="float16", kv_cache_dtype="fp8_e4m3", keep_quantised=True)
+    assert made == [wanted]

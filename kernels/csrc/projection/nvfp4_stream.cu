@@ -10,6 +10,7 @@
 // sums in the same order, without a counter. Blocks then wait for later ones, so all must be resident together.
 // With STREAM_ALONE a block takes a multiprocessor for itself, so that blocks which start early, as those of the kernel before end,
 // spread evenly; and only kBefore stages are asked for while that kernel runs, whose few loads would wait behind more.
+// With STREAM_ONCE the second-level cache is told to let weights go first, which nobody reads again before all others have passed.
 // With STREAM_SENDS the source is part of publication/peers_stream.cu: FP32 sums leave for every rank's inbox, and the kernel behind
 // may begin once every block has waited for the kernels before.
 // The order depends on N, K and the number of blocks alone. Loads of weights start before the previous kernel has
@@ -188,6 +189,18 @@ __device__ __forceinline__ void collect(float4& sum, float4* share, int count) {
 }
 #endif
 
+// A unit's weights on their way into shared memory.
+__device__ __forceinline__ void fetch(Unit& to, const uint8_t* from, uint64_t* full) {
+#ifdef STREAM_ONCE
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(sm90::smem(&to)),
+               "l"(from), "r"(kUnitBytes), "r"(sm90::smem(full)), "l"(policy) : "memory");
+#else
+  sm90::bulk_copy(&to, from, kUnitBytes, full);
+#endif
+}
+
 enum Form { kPlain = 0, kGated = 1, kWide = 2 };  // FP16, SiLU of a gate times its up, FP32
 
 // Values of one lane: [m tile][row g or g + 8, column 2c or 2c + 1], m tiles 2 * group and 2 * group + 1 of the row block.
@@ -267,7 +280,7 @@ __global__ void __launch_bounds__(kThreads, kResident) stream(const __grid_const
     int k_unit = begin % o.k_units, stage = 0;
     // One lane announces and starts a unit's weights; all lanes copy its x, four pieces of 16 bytes each.
     auto weights = [&](int stage) {
-      if (lane == 0) sm90::barrier_expect(&s.full[stage], kUnitBytes), sm90::bulk_copy(&s.stage[stage].unit, weight, kUnitBytes, &s.full[stage]);
+      if (lane == 0) sm90::barrier_expect(&s.full[stage], kUnitBytes), fetch(s.stage[stage].unit, weight, &s.full[stage]);
       weight += kUnitBytes;
     };
     const int piece = lane & 15, row = lane >> 4;
