@@ -96,7 +96,7 @@ def _drive_in(folder: Path, store: Store, campaign: Campaign, prepared: Prepared
             view.say(f"held: {stop}; go on with: campaign resume {campaign.campaign_id}")
             return Exit.INTERRUPTED
         except KeyboardInterrupt as signalled:
-            told = f"interrupted by {signalled or 'SIGINT, the keyboard'}"
+            told = f"interrupted by {str(signalled) or 'SIGINT, the keyboard'}"
             store.status(campaign.campaign_id, CampaignStatus.INTERRUPTED, told)
             view.say(f"interrupted; go on with: campaign resume {campaign.campaign_id}")
             return Exit.INTERRUPTED

@@ -120,7 +120,7 @@ def test_a_host_that_is_lost_before_its_startup_has_begun_costs_an_attempt(
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.acceptance) for n in (signal.SIGINT, signal.SIGHUP))],
+    [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.acceptance)],
 )
 def test_a_signal_ends_with_130_and_resume_goes_on(
     place: Place, number: signal.Signals, capsys: pytest.CaptureFixture[str]
