@@ -31,7 +31,7 @@ from orchestrator.campaign import execute
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.preparation.prepare import Prepared
 from orchestrator.progress import Output
-from results.reading.neighbours import GATE, subject
+from results.conditions.neighbours import GATE, subject
 from results.reading.summary import summarise
 from results.store.reader import Reader
 from results.store.writer import Store, utc_now

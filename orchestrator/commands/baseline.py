@@ -46,7 +46,7 @@ def run_baseline_set(options: argparse.Namespace) -> int:
 def _check_member(reader: Any, campaign_id: str) -> None:
     """A baseline is what others are held against: only a complete campaign with pairs may be in one."""
     from campaigns.records import CampaignStatus
-    from results.reading.profiles import refuse_profiled
+    from results.conditions.profiles import refuse_profiled
 
     refuse_profiled(reader, campaign_id, "a baseline holds")
     status, pairs = reader.status(campaign_id), len(reader.recorded(campaign_id).pairs)

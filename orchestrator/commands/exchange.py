@@ -35,7 +35,7 @@ def add_export_parser(subparsers: Any) -> None:
 
 
 def run_export(options: argparse.Namespace) -> int:
-    from results.reading.profiles import refuse_profiled
+    from results.conditions.profiles import refuse_profiled
     from results.store.reader import Reader
     from results.transfer.export import export_tables, vllm_bench
 

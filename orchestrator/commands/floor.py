@@ -21,8 +21,8 @@ def add_floor_parser(subparsers: Any) -> None:
 
 def run_floor(options: argparse.Namespace) -> int:
     from campaigns.remarks import Decision
+    from results.conditions.profiles import refuse_profiled
     from results.reading.past import LEAVE_OUT, TAKE_BACK, known
-    from results.reading.profiles import refuse_profiled
     from results.store.reader import Reader
     from results.store.writer import Store
 

@@ -220,8 +220,8 @@ def add_compare_parser(subparsers: Any) -> None:
 
 
 def run_compare(options: argparse.Namespace) -> int:
+    from results.conditions.profiles import refuse_profiled
     from results.history.comparison import EFFECTS, compare, effects
-    from results.reading.profiles import refuse_profiled
     from results.reading.summary import summarise
     from results.reports.layout import lay_out
     from results.store.reader import Reader

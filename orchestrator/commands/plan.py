@@ -48,8 +48,8 @@ def run_plan(options: argparse.Namespace) -> int:
 
 
 def _propose(options: argparse.Namespace) -> int:
+    from results.conditions.profiles import refuse_profiled
     from results.history.forecast import expectation, forecast
-    from results.reading.profiles import refuse_profiled
     from results.store.reader import Reader
     from results.store.unchanged import require_unchanged
 

@@ -15,11 +15,11 @@ from campaigns.errors import UsageError
 from campaigns.judging.statistics import percent
 from campaigns.plan import Role
 from orchestrator.web.charts import Mark, chart, legend
+from results.conditions.profiles import refuse_profiled
 from results.history.comparison import differing, effects
 from results.history.entries import Filter, Judged, chosen, history
 from results.reading.exclusions import group_names
 from results.reading.looks import n_planned
-from results.reading.profiles import refuse_profiled
 from results.reading.summary import Summary, summarise
 from results.store.reader import Reader
 from results.store.unchanged import require_unchanged

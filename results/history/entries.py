@@ -25,12 +25,12 @@ from campaigns.judging.statistics import percent
 from campaigns.judging.verdicts import Judgement, Sample, Setting, Verdict
 from campaigns.nearest import nearest
 from campaigns.plan import Role
+from results.conditions.load import waits
+from results.conditions.profiles import is_profiled
 from results.reading.effects import Effects, Memory, effects
 from results.reading.exclusions import group_names
-from results.reading.load import waits
 from results.reading.looks import setting_of
 from results.reading.past import Told, known, left_out, lending
-from results.reading.profiles import is_profiled
 from results.reading.repeats import campaign_repeats
 from results.store.reader import Reader
 

@@ -9,9 +9,9 @@ from typing import Any
 from campaigns.judging.gates import Evidence, Result
 from campaigns.judging.statistics import percent
 from campaigns.remarks import Probe
+from results.conditions.profiles import is_profiled
 from results.reading.curve import curve_of
 from results.reading.past import family
-from results.reading.profiles import is_profiled
 from results.reading.summary import Summary, summarise
 from results.store.reader import Reader
 from results.store.unchanged import set_changed_aside

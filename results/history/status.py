@@ -12,7 +12,7 @@ from textwrap import shorten
 from campaigns.judging.verdicts import counted
 from campaigns.printable import one_line
 from campaigns.records import Campaign, CampaignStatus
-from results.reading.health import told_once
+from results.conditions.health import told_once
 from results.reading.looks import n_planned
 from results.store.reader import Reader
 

@@ -17,8 +17,8 @@ from sqlalchemy import text
 from campaigns.judging.past import Past, centred
 from campaigns.plan import Mode
 from campaigns.remarks import Decision
+from results.conditions.profiles import is_profiled
 from results.reading.effects import Effects, Memory, effects, mean_startups
-from results.reading.profiles import is_profiled
 from results.store.reader import Reader
 
 # What an earlier campaign may have otherwise: its arms, its prompts (matched by name), and the code round the server.

@@ -21,25 +21,25 @@ from campaigns.judging.verdicts import Evidence, Judged, Judgement, Verdict, cou
 from campaigns.plan import Mode, Role
 from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Look, Reason
 from campaigns.remarks import Mark
+from results.conditions.arrivals import ClientClock, client_clock
+from results.conditions.energy import energy_line
+from results.conditions.health import Determinism, determinism, missing_notes, started_alike
+from results.conditions.load import HostLoad, host_load
+from results.conditions.neighbours import neighbours
+from results.conditions.occupancy import Occupancy, occupancy
+from results.conditions.profiles import Profiles, is_profiled, profiles
+from results.conditions.schedules import ArmRoute, arm_routes
+from results.conditions.speculation import ArmSpeculation, arm_speculation
 from results.reading import frames
-from results.reading.arrivals import ClientClock, client_clock
 from results.reading.clocks import disagreement
 from results.reading.curve import failed_gates
 from results.reading.differing import Differing, differing_pairs
 from results.reading.effects import Memory
-from results.reading.energy import energy_line
 from results.reading.exclusions import exact, excluded, grouped, timed
 from results.reading.groups import Group, Part, Setting, build, part
-from results.reading.health import Determinism, determinism, missing_notes, started_alike
 from results.reading.levels import Source, source_of
-from results.reading.load import HostLoad, host_load
 from results.reading.looks import judgeable, n_planned, n_seen, setting_of
-from results.reading.neighbours import neighbours
-from results.reading.occupancy import Occupancy, occupancy
 from results.reading.past import left_out, pasts_of
-from results.reading.profiles import Profiles, is_profiled, profiles
-from results.reading.schedules import ArmRoute, arm_routes
-from results.reading.speculation import ArmSpeculation, arm_speculation
 from results.reading.whereabouts import Whereabouts, whereabouts
 from results.store.reader import Life, Reader
 from results.store.unchanged import changed

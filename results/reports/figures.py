@@ -14,8 +14,8 @@ import pandas as pd
 
 from campaigns.judging.statistics import percent
 from campaigns.records import CPU_UUID
+from results.conditions.limits import Limit
 from results.reading.groups import Group
-from results.reading.limits import Limit
 
 # Each stands for a CSS variable; results.reports.svg replaces them.
 INK, FAINT, CONTROL, CANDIDATE, BAND = "#010101", "#020202", "#030303", "#040404", "#050505"

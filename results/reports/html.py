@@ -15,10 +15,10 @@ from markupsafe import Markup, escape
 
 from campaigns.printable import printable
 from campaigns.remarks import Score
+from results.conditions.limits import limit_of
 from results.reading import frames
 from results.reading.exclusions import excluded, grouped
 from results.reading.groups import Group
-from results.reading.limits import limit_of
 from results.reading.summary import Summary, is_aa
 from results.reports import cells, figures, tables
 from results.reports.answers import side_by_side

@@ -11,7 +11,7 @@ from campaigns.printable import one_line, printable
 from campaigns.records import Failure, Reason
 from campaigns.remarks import Score
 from campaigns.scope import Scope
-from results.reading.health import Determinism, told_once
+from results.conditions.health import Determinism, told_once
 from results.reading.summary import Summary, bound, is_aa
 from results.reports import cells, profile, tables
 from results.reports.headline import arms, headline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from campaigns.plan import Role
-from results.reading.profiles import PIECES, ArmProfile, Place, Profiles, Share
+from results.conditions.profiles import PIECES, ArmProfile, Place, Profiles, Share
 from results.reports import cells
 from results.reports.tables import Table
 

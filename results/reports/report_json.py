@@ -12,9 +12,9 @@ from campaigns.judging.verdicts import Judgement
 from campaigns.plan import differences
 from campaigns.printable import json_text
 from campaigns.remarks import Score
+from results.conditions.schedules import ArmRoute
 from results.reading.groups import Group
 from results.reading.levels import ArmLevels, Source
-from results.reading.schedules import ArmRoute
 from results.reading.summary import Summary, bound
 from results.reports.cells import verdict
 from results.reports.headline import arms, headline

@@ -16,10 +16,10 @@ from campaigns.judging.verdicts import counted
 from campaigns.plan import Role
 from campaigns.remarks import Score
 from campaigns.scorers.paired import Discordance, discordance, newest
+from results.conditions.limits import limit_of
 from results.reading.exclusions import context_length
 from results.reading.groups import Group
 from results.reading.levels import ArmLevels
-from results.reading.limits import limit_of
 from results.reading.summary import Summary
 from results.reports import cells
 from results.store.reader import Life

@@ -7,7 +7,7 @@ import pytest
 from campaigns.judging.statistics import NoiseFloor
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
 from campaigns.records import Calibration
-from results.reading.load import HostLoad
+from results.conditions.load import HostLoad
 from results.reading.summary import summarise
 from results.reports.headline import headline
 from results.reports.report import render

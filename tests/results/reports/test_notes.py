@@ -9,8 +9,8 @@ import pytest
 from campaigns.plan import blocks
 from campaigns.records import CampaignStatus, DeviceSample, Failure, Reason
 from orchestrator.cli import main
-from results.reading.health import told_once
-from results.reading.load import HostLoad
+from results.conditions.health import told_once
+from results.conditions.load import HostLoad
 from results.store.writer import Store
 from results.transfer.synthetic import CREATED, Driver, Trajectory
 from tests.results.reports.test_report import PLAN, report, script

@@ -9,7 +9,7 @@ import pytest
 
 from campaigns.plan import Role
 from campaigns.records import Startup, StartupEnd, StartupStatus
-from results.reading.occupancy import occupancy
+from results.conditions.occupancy import occupancy
 from results.store.reader import IdentityEvent, Life
 
 
