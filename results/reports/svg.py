@@ -61,7 +61,7 @@ def svg(draw: Callable[[Any], Any], label: str, *, rows: int = 1) -> str | None:
         assert layout is not None, "the style asks for one"
         layout.execute(figure)
         figure.set_layout_engine("none")
-        canvas.print_svg(out, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]  # matplotlib's
+        canvas.print_svg(out, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]  # untyped in matplotlib
     return _for_page(out.getvalue(), label)
 
 
