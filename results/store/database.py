@@ -7,6 +7,7 @@ never writes: it opens read-only, and as immutable where the folder admits no sh
 from __future__ import annotations
 
 import sqlite3
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from sqlalchemy.pool import StaticPool
 from campaigns.errors import StoreUnreadable, StoreUnwritable, StoreWarning, UsageError
 
 BUSY_TIMEOUT_S = 30.0
+_RETRY_S = 0.01
 _NOT_A_DATABASE = "file is not a database"
 _DAMAGED = (
     "malformed",
@@ -36,7 +38,7 @@ def writer_engine(path: Path, *, foreign_keys: bool = True) -> Engine:
     def connect() -> sqlite3.Connection:
         # Threads of one driver write, one at a time: the Store sees to that.
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
+        _to_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA foreign_keys = {int(foreign_keys)}")
         return connection
@@ -44,6 +46,19 @@ def writer_engine(path: Path, *, foreign_keys: bool = True) -> Engine:
     engine = create_engine("sqlite://", creator=connect, poolclass=StaticPool)
     event.listen(engine, "begin", _begin_immediate)
     return engine
+
+
+def _to_wal(connection: sqlite3.Connection) -> None:
+    """Waits as a transaction would: SQLite itself has no patience where a new file's first writers change its mode."""
+    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline_s:
+                raise
+        time.sleep(_RETRY_S)
 
 
 def reader_engine(path: Path) -> Engine:

@@ -6,7 +6,9 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -289,6 +291,15 @@ def test_threads_of_one_driver_read_and_write_without_ending_each_others_transac
         with ThreadPoolExecutor(threads) as pool:
             assert list(pool.map(one_startup, range(threads))) == [None] * threads
         assert len(store.warm_identities(campaign.campaign_id)) == threads * turns
+
+
+def test_a_new_store_is_waited_for_while_another_process_makes_it(path):
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")  # before the log's mode: whoever would change it is refused without a wait
+        done = threading.Timer(0.2, other.execute, ("ROLLBACK",))
+        done.start()
+        with Store.open(path):
+            done.join()
 
 
 def test_eight_writers_at_once_lose_nothing(path):
