@@ -41,10 +41,10 @@ from benchmarks.sleepers import ANSWERS, CPU_S, FIXTURES, PAIRS, REQUESTS, START
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPlan, blocks
 from campaigns.records import CampaignStatus, Request
 from orchestrator import loop
-from orchestrator.journal import Journal
 from orchestrator.life import Desk
+from orchestrator.output.journal import Journal
+from orchestrator.output.progress import View
 from orchestrator.preparation.prepare import Prepared
-from orchestrator.progress import View
 from orchestrator.startups.startup import StartupHandle
 from orchestrator.stopping import Stopping
 from results.store.reader import Reader

@@ -14,13 +14,14 @@ from campaigns.errors import CampaignError, Exit, IdentityMismatch, UsageError
 from campaigns.plan import CampaignPlan, several_changes
 from campaigns.provenance import differing_keys
 from campaigns.records import Campaign, CampaignStatus
-from orchestrator import detaching, loop, terminal
+from orchestrator import loop
 from orchestrator.deciding import record
-from orchestrator.journal import Journal, keeping, outputs_folder
 from orchestrator.life import Desk
+from orchestrator.output import detaching, terminal
+from orchestrator.output.journal import Journal, keeping, outputs_folder
+from orchestrator.output.progress import ANSWER, Output, View
 from orchestrator.preparation.pinning import pin_prompts
 from orchestrator.preparation.prepare import Prepared, prepare_again
-from orchestrator.progress import ANSWER, Output, View
 from orchestrator.stopping import Stopped, Stopping
 from results.reading.summary import summarise
 from results.reports.headline import headline

@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 from campaigns.errors import CampaignError, Exit, OutputRefused, StoreWarning, UsageError, highest
 from campaigns.provenance import METHODOLOGY_VERSION
-from orchestrator import terminal
 from orchestrator.commands.options import Parser
-from orchestrator.detaching import detach
+from orchestrator.output import terminal
+from orchestrator.output.detaching import detach
 
 _EPILOG = """exit codes: 0 complete, 1 usage, 2 slower or inexact or a failed gate, 3 not conclusive (--strict), 4 no
 admissible pair, 5 device, lease, server or store, 6 identity mismatch, 70 a bug, 130 ended by a person (stop, SIGINT,
@@ -81,7 +81,7 @@ def _dispatch(arguments: list[str]) -> int:
         if waited is not None:
             return waited
     if arguments[:1] == ["run"] and not {"-h", "--help"} & set(arguments):
-        from orchestrator.commands.run import run_run
+        from orchestrator.commands.measuring.run import run_run
 
         return run_run(arguments[1:])
     if arguments[:1] == ["help"]:

@@ -3,7 +3,7 @@
 Hydra composes `conf/`. Its own main, for --cfg, --info and --multirun, would exit 2 on an unknown flag, drop what a
 task returns, and stop a multirun at the first failure; so every job ends here with a code of ours, and the
 highest-ranked one is returned. The jobs of a multirun are all composed and prepared before the first runs
-(orchestrator.sweep).
+(orchestrator.studies.sweep).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from campaigns.errors import CampaignError, Exit, UsageError, highest
-from orchestrator.places import CONF
+from orchestrator.checkouts.places import CONF
+from orchestrator.output.progress import ANSWER, Output
 from orchestrator.preparation.identity import file_sha256
 from orchestrator.preparation.prepare import Prepared, prepare
-from orchestrator.progress import ANSWER, Output
 from orchestrator.settings.conf_files import read_by_hydra, shown
 from orchestrator.settings.config import register_schema, typed
 from orchestrator.settings.folders import find, own_folders, with_folders
@@ -152,7 +152,7 @@ def _execute(composed: Composed, codes: list[Exit], output: Output) -> None:
 
 def _sweep(found: Sequence[Composed], output: Output) -> list[Exit]:
     """In a table a job is named by the words that not all jobs share."""
-    from orchestrator import sweep
+    from orchestrator.studies import sweep
 
     shared = set.intersection(*(set(each.words) for each in found)) if len(found) > 1 else set()
     own = [" ".join(word for word in each.words if word not in shared) for each in found]

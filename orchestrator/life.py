@@ -19,12 +19,12 @@ from campaigns.judging.compare import compare
 from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, StartupMode, Step, first_role, life_warmups
 from campaigns.records import FAILED, Calibration, Campaign, Failure, Pair, Reason, Request
 from campaigns.routes import routes
-from orchestrator.eta import Left
-from orchestrator.journal import Journal
 from orchestrator.measuring.together import Together
+from orchestrator.output.eta import Left
+from orchestrator.output.journal import Journal
+from orchestrator.output.progress import View
 from orchestrator.preparation import identity
 from orchestrator.preparation.prepare import Prepared, budget_from_server
-from orchestrator.progress import View
 from results.store.writer import Store
 
 if TYPE_CHECKING:

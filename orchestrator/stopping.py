@@ -14,7 +14,7 @@ from pathlib import Path
 from campaigns.errors import StoreUnwritable, UsageError
 from campaigns.judging.verdicts import counted
 from campaigns.records import CampaignStatus
-from orchestrator.journal import outputs_folder
+from orchestrator.output.journal import outputs_folder
 from results.history.status import n_of_open_blocks
 from results.store.reader import Reader
 

@@ -23,10 +23,10 @@ import uvicorn
 from kernels.command_line import Parser
 from runtime.errors import ModelError
 from runtime.http.app import Limits, build_app
-from runtime.http.connections import ConnectionLimits, bounded
-from runtime.http.defaults import Defaults
-from runtime.http.door import own_names
+from runtime.http.requests.defaults import Defaults
 from runtime.http.service import Service
+from runtime.http.transport.connections import ConnectionLimits, bounded
+from runtime.http.transport.door import own_names
 from runtime.identity import DISTRIBUTION, version
 from runtime.speculation.modes import MODES
 from runtime.workers.client import EngineClient

@@ -3,29 +3,29 @@
 A face parses words and prints answers; it knows no way of measuring and makes no exit code out of an exception.
 """
 
-from orchestrator.commands.annotate import add_archive_parser, add_note_parser, add_tag_parser
-from orchestrator.commands.baseline import add_baseline_parser
-from orchestrator.commands.bisect import add_bisect_parser
-from orchestrator.commands.completion import add_completion_parser
-from orchestrator.commands.corpus import add_corpus_parser
-from orchestrator.commands.doctor import add_doctor_parser
-from orchestrator.commands.exchange import add_export_parser, add_import_parser
-from orchestrator.commands.floor import add_floor_parser
-from orchestrator.commands.gates import add_gates_parser, add_probe_parser, add_promote_parser
-from orchestrator.commands.history import (
+from orchestrator.commands.host.completion import add_completion_parser
+from orchestrator.commands.host.doctor import add_doctor_parser
+from orchestrator.commands.host.init import add_init_parser
+from orchestrator.commands.host.lease import add_lease_parser
+from orchestrator.commands.measuring.bisect import add_bisect_parser
+from orchestrator.commands.measuring.corpus import add_corpus_parser
+from orchestrator.commands.measuring.plan import add_plan_parser
+from orchestrator.commands.measuring.race import add_race_parser
+from orchestrator.commands.measuring.run import add_resume_parser, add_run_parser, add_stop_parser
+from orchestrator.commands.measuring.score import add_score_parser
+from orchestrator.commands.store.annotate import add_archive_parser, add_note_parser, add_tag_parser
+from orchestrator.commands.store.baseline import add_baseline_parser
+from orchestrator.commands.store.exchange import add_export_parser, add_import_parser
+from orchestrator.commands.store.floor import add_floor_parser
+from orchestrator.commands.store.gates import add_gates_parser, add_probe_parser, add_promote_parser
+from orchestrator.commands.store.history import (
     add_compare_parser,
     add_history_parser,
     add_query_parser,
     add_trend_parser,
 )
-from orchestrator.commands.init import add_init_parser
-from orchestrator.commands.lease import add_lease_parser
-from orchestrator.commands.plan import add_plan_parser
-from orchestrator.commands.race import add_race_parser
-from orchestrator.commands.report import add_report_parser, add_status_parser, add_verify_parser
-from orchestrator.commands.run import add_resume_parser, add_run_parser, add_stop_parser
-from orchestrator.commands.score import add_score_parser
-from orchestrator.commands.serve import add_serve_parser
+from orchestrator.commands.store.report import add_report_parser, add_status_parser, add_verify_parser
+from orchestrator.commands.store.serve import add_serve_parser
 
 ALL = (
     add_run_parser,

@@ -15,7 +15,7 @@ from results.store.place import DEFAULT
 
 if TYPE_CHECKING:
     from orchestrator.scoring.sandbox import Sandbox
-    from orchestrator.series import Series
+    from orchestrator.studies.series import Series
 
 CAMPAIGN = "a campaign's id, a unique beginning of it, or `last`"
 SANDBOX = "Settings: sandbox.mode=namespaces|weak, sandbox.uid=N (what root becomes before any code runs)."
@@ -131,7 +131,7 @@ def resume_option(parser: argparse.ArgumentParser, what: str) -> None:
 
 def resumed(options: argparse.Namespace, given: Sequence[str]) -> Series | None:
     """The series of this command's kind that `--resume` names; None without it."""
-    from orchestrator.series import Series
+    from orchestrator.studies.series import Series
 
     if not options.resume:
         return None

@@ -20,12 +20,12 @@ from pathlib import Path
 
 from campaigns.errors import CampaignError, UsageError
 from campaigns.plan import LeasePlan
+from orchestrator.checkouts.places import ROOT
 from orchestrator.diagnosis.row import Level, Row
 from orchestrator.hosts.cpu import CpuInventory
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import obstacle
 from orchestrator.hosts.locks import LockFolder
-from orchestrator.places import ROOT
 from orchestrator.preparation import installed
 from orchestrator.scoring.sandbox import Mode, Sandbox
 

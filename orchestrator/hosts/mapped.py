@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.trees import file_sha256
+from orchestrator.checkouts.trees import file_sha256
 
 
 def mapped_code(pids: Iterable[int], began_s: float) -> dict[str, str]:

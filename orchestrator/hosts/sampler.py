@@ -22,11 +22,11 @@ import pynvml
 
 from campaigns.errors import HelperLost, UsageError
 from campaigns.records import DeviceSample
+from orchestrator.checkouts.places import ROOT
 from orchestrator.hosts.cpu import CpuInventory
 from orchestrator.hosts.devices import Inventory
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.nvml import NvmlInventory
-from orchestrator.places import ROOT
 
 _HZ = (0.1, 10.0)
 _END_WAIT_S = 5.0

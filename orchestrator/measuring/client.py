@@ -21,9 +21,9 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from campaigns.errors import HelperLost, UsageError
+from orchestrator.checkouts.places import ROOT
 from orchestrator.measuring.connection import Peer
 from orchestrator.measuring.exchange import Event, Exchange, Recording, parse
-from orchestrator.places import ROOT
 
 __all__ = ["Call", "Client", "Event", "Exchange", "Recording", "parse"]
 

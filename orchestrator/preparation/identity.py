@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.errors import UsageError
+from orchestrator.checkouts.places import ROOT
+from orchestrator.checkouts.trees import CONTROL_PLANE, DATA_PLANE, file_sha256, tree_sha256
 from orchestrator.hosts.software import versions
-from orchestrator.places import ROOT
-from orchestrator.trees import CONTROL_PLANE, DATA_PLANE, file_sha256, tree_sha256
 
 __all__ = ["CONTROL_PLANE", "DATA_PLANE", "file_sha256", "tree_sha256", "versions"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import metadata
 
 from campaigns.errors import WorldError
-from orchestrator.places import DISTRIBUTION, ROOT
+from orchestrator.checkouts.places import DISTRIBUTION, ROOT
 
 MISSING = f"this tree was never installed: there is no distribution {DISTRIBUTION}"
 REMEDY = f"make setup, or pip install -e {ROOT}"

@@ -23,10 +23,10 @@ from campaigns.hashes import token_sha256
 from campaigns.plan import SHARED, Arm, CampaignPlan, Fixture, ServerPlan, StartupMode
 from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_json, fingerprint, sha256_text
 from campaigns.records import Campaign
+from orchestrator.checkouts.places import ROOT
 from orchestrator.hosts.claim import asked_for
 from orchestrator.hosts.cpu import CpuInventory
 from orchestrator.hosts.inventory import open_inventory
-from orchestrator.places import ROOT
 from orchestrator.preparation import identity, schedules
 from orchestrator.preparation.installed import check_installed
 from orchestrator.preparation.prompts import Checkpoint, budget

@@ -15,7 +15,7 @@ from typing import Any
 
 from campaigns.errors import NoDevice, UsageError, WorldError
 from campaigns.plan import Arm, CampaignPlan
-from orchestrator.places import ROOT
+from orchestrator.checkouts.places import ROOT
 from orchestrator.servers.adapters.dflash2 import flag_value
 
 _DEVICE = "cpu"  # our server's, unless it is told --device

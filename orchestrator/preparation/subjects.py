@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from campaigns.errors import UsageError
 from campaigns.nearest import alike
-from orchestrator.places import CONF
+from orchestrator.checkouts.places import CONF
 from orchestrator.preparation.schedules import listing
 from results.store.reader import Reader
 

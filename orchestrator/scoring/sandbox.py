@@ -30,7 +30,7 @@ from typing import Any
 
 from campaigns.errors import WorldError
 from campaigns.scorers.execution import Job, Limits, Outcome, TestResult
-from orchestrator.places import ROOT
+from orchestrator.checkouts.places import ROOT
 
 UNPRIVILEGED_UID = 65534
 MAX_RESULT_BYTES = 8 << 20

@@ -16,8 +16,8 @@ from campaigns.corpora.case import Case
 from campaigns.errors import WorldError
 from campaigns.scorers.verdict import Answer, Judged, Verdict
 from campaigns.scorers.worker import READY
+from orchestrator.checkouts.places import ROOT
 from orchestrator.hosts.process import die_with_parent
-from orchestrator.places import ROOT
 
 TIMEOUT_S = 20.0
 START_S = 120.0  # importing sympy on a busy host

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from campaigns.plan import Arm, CampaignPlan
 from campaigns.syntax import syntax_tree
-from orchestrator.places import ROOT
-from orchestrator.trees import file_sha256, tree_sha256
+from orchestrator.checkouts.places import ROOT
+from orchestrator.checkouts.trees import file_sha256, tree_sha256
 
 _OURS = "dflash2"  # it has an identity of its own
 _READ = frozenset(  # what a server reads and does not write; an executable file is read whatever its name

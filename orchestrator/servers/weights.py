@@ -12,8 +12,8 @@ from pathlib import Path
 
 from campaigns.errors import IdentityMismatch
 from campaigns.plan import ServerPlan
-from orchestrator.places import ROOT
-from orchestrator.trees import files_below, tree_sha256
+from orchestrator.checkouts.places import ROOT
+from orchestrator.checkouts.trees import files_below, tree_sha256
 
 _OTHER = "another size"
 _DEEP = 3  # folders below a root

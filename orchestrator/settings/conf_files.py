@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from yaml import MarkedYAMLError, YAMLError
 
 from campaigns.errors import UsageError
-from orchestrator.places import CONF, ROOT
+from orchestrator.checkouts.places import CONF, ROOT
 
 
 def load(path: Path) -> dict[str, Any]:

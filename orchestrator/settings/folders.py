@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from campaigns.errors import UsageError
-from orchestrator.places import CONF
+from orchestrator.checkouts.places import CONF
 from orchestrator.settings.conf_files import load, shown
 
 _KEY = "hydra.searchpath"

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from campaigns.errors import StoreUnwritable, UsageError
-from orchestrator.places import ROOT
+from orchestrator.checkouts.places import ROOT
 
 _FILES = {
     "campaign/mine.yaml": """\

@@ -18,19 +18,19 @@ from typing import Any
 
 from campaigns.errors import CampaignError, HelperLost, IdentityMismatch, LeaseTimeout, NoDevice
 from campaigns.plan import CampaignPlan, LeasePlan
+from orchestrator.checkouts.places import ROOT
+from orchestrator.checkouts.trees import CONTROL_PLANE, DATA_PLANE, tree_sha256
 from orchestrator.hosts.claim import Claim, claim
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.hosts.process import die_with_parent
 from orchestrator.hosts.software import versions
-from orchestrator.places import ROOT
 from orchestrator.servers import commanded, weights
 from orchestrator.startups.cluster import Cluster, Placement, host_of, place
 from orchestrator.startups.head import first_line
 from orchestrator.startups.pulse import Heard
 from orchestrator.startups.stand import starts_servers
-from orchestrator.trees import CONTROL_PLANE, DATA_PLANE, tree_sha256
 
 _ANSWER_S = 60.0  # beyond what a call may take by itself
 _HASH_S = 900.0  # for code to arrive and large weights to be hashed

@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 
 from campaigns.errors import WorldError
-from orchestrator.places import DISTRIBUTION, MARK, ROOT
-from orchestrator.trees import CONTROL_PLANE, DATA_PLANE, files_below
+from orchestrator.checkouts.places import DISTRIBUTION, MARK, ROOT
+from orchestrator.checkouts.trees import CONTROL_PLANE, DATA_PLANE, files_below
 
 _MOST_BYTES = 256 * 2**20  # Ray keeps packages in its control store and refuses 512 MiB
 

@@ -19,8 +19,8 @@ from sqlalchemy import text
 from campaigns.judging.statistics import percent
 from campaigns.printable import one_line, printable
 from campaigns.records import CampaignStatus
-from orchestrator.eta import in_words
-from orchestrator.journal import outputs_folder
+from orchestrator.output.eta import in_words
+from orchestrator.output.journal import outputs_folder
 from results.history.status import standing
 from results.store.reader import Reader
 

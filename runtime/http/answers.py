@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runtime.http import logprobs
-from runtime.http.requests import ModelCard, Order
+from runtime.http.requests.order import ModelCard, Order
 from runtime.text.generation import Step
 from runtime.text.tools import joined
 from runtime.text.transcript import Piece

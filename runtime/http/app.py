@@ -19,14 +19,15 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from runtime.http import answers, fields
-from runtime.http.bodies import Bodies, GivesBack
-from runtime.http.door import Door
+from runtime.http import answers
 from runtime.http.errors import ApiError, bad
 from runtime.http.metrics import ServerMetrics
 from runtime.http.openapi import description
-from runtime.http.requests import ModelCard, Order, chat_order, completion_order, tokens_to_count
+from runtime.http.requests import fields
+from runtime.http.requests.order import ModelCard, Order, chat_order, completion_order, tokens_to_count
 from runtime.http.service import Run, Service
+from runtime.http.transport.bodies import Bodies, GivesBack
+from runtime.http.transport.door import Door
 from runtime.identity import version
 from runtime.workers.client import EngineBusy, EngineDead, EngineRefused, QueueFull, RequestBroke
 

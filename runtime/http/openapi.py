@@ -1,6 +1,6 @@
 """The OpenAPI description that the server gives of itself at `/openapi.json`.
 
-It says what bodies may hold; what they must mean is checked in `runtime.http.requests`. Knows no running server.
+It says what bodies may hold; what they must mean is checked in `runtime.http.requests.order`. Knows no running server.
 """
 
 from __future__ import annotations

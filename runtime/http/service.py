@@ -17,8 +17,8 @@ from typing import Any
 from runtime import identity
 from runtime.http.answers import Progress
 from runtime.http.metrics import ServerMetrics
-from runtime.http.requests import ModelCard, Order
-from runtime.http.speculation import read_speculation, spelled, usual
+from runtime.http.requests.order import ModelCard, Order
+from runtime.http.requests.speculation import read_speculation, spelled, usual
 from runtime.text.generation import Generation, Profiling, Speculation, Step
 from runtime.text.transcript import NO_MARKERS, Markers, Piece, Transcript
 from runtime.workers.client import EngineClient, Job

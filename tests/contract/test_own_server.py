@@ -19,10 +19,10 @@ from campaigns.hashes import token_sha256
 from campaigns.judging.compare import compare
 from campaigns.plan import Arm, Fixture, PairKey, Phase, Role, Sampling, ServerPlan
 from campaigns.records import Exactness, Request
+from orchestrator.checkouts.places import CONF, ROOT
 from orchestrator.measuring.client import Call, Client
 from orchestrator.measuring.observe import Context, observe
 from orchestrator.measuring.stream import read
-from orchestrator.places import CONF, ROOT
 from orchestrator.preparation.prompts import Checkpoint
 from orchestrator.servers.adapters import Ask, discover, open_adapter
 

@@ -24,9 +24,9 @@ import pytest
 from campaigns.errors import CannotExecute, Exit, HelperLost, RayLost, ServerFailed
 from campaigns.plan import Block, Role, Step
 from campaigns.records import CampaignStatus, Reason, StartupEnd, StartupStatus
+from orchestrator.checkouts.places import ROOT
 from orchestrator.cli import main
 from orchestrator.life import Desk
-from orchestrator.places import ROOT
 from orchestrator.stopping import NotNeeded, Stopped, Stopping
 from results.reading.summary import summarise
 from results.reports.layout import lay_out
@@ -269,7 +269,7 @@ def printing(code: str, **pipes: Any) -> subprocess.Popen[bytes]:
 
 LASTING = """
 import sys
-from orchestrator import terminal
+from orchestrator.output import terminal
 sys.stdin.read()  # until the reader has left
 lasting = terminal.Lasting(sys.stdout)
 for _ in range(3):
@@ -293,7 +293,7 @@ def test_a_campaigns_output_outlives_its_reader_and_other_commands_end_quietly_w
 DETACHED = """
 import sys
 from pathlib import Path
-from orchestrator.detaching import detach, settle
+from orchestrator.output.detaching import detach, settle
 waited = detach()
 if waited is None:
     print("refused" if sys.argv[1] == "refuse" else "begins", flush=True)
@@ -334,7 +334,7 @@ def test_a_campaigns_folder_that_refuses_is_a_sentence(place: Place, capsys: pyt
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_any_encoding_prints(encoding: str) -> None:
-    code = "from orchestrator import terminal; terminal.print_anything(); print('1 ± 2 → µs … 漢 é')"
+    code = "from orchestrator.output import terminal; terminal.print_anything(); print('1 ± 2 → µs … 漢 é')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONIOENCODING": encoding}
     )
@@ -342,7 +342,7 @@ def test_any_encoding_prints(encoding: str) -> None:
 
 
 def test_names_command_neither_a_terminal_nor_whoever_shows_a_file() -> None:
-    code = "from orchestrator import terminal; terminal.print_anything(); print('a\\x1b[2Jb\\u202e\\nc')"
+    code = "from orchestrator.output import terminal; terminal.print_anything(); print('a\\x1b[2Jb\\u202e\\nc')"
     main_fd, terminal_fd = pty.openpty()
     subprocess.run([sys.executable, "-c", code], stdout=terminal_fd, cwd=ROOT, check=True)
     assert os.read(main_fd, 1000) == b"a\\x1b[2Jb\\u202e\r\nc\r\n"

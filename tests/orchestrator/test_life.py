@@ -33,10 +33,10 @@ from campaigns.plan import (
 )
 from campaigns.records import Campaign, Reason, Request, Round, Startup
 from campaigns.routes import refusal_name
-from orchestrator.journal import Journal
 from orchestrator.life import Desk, Life
+from orchestrator.output.journal import Journal
+from orchestrator.output.progress import View
 from orchestrator.preparation.prepare import Prepared
-from orchestrator.progress import View
 from results.store.reader import Reader
 from results.store.writer import Store
 

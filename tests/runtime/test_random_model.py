@@ -14,7 +14,7 @@ from runtime.config import DraftConfig, TargetConfig
 from runtime.engine.capacity import kept_saving
 from runtime.engine.engine import Engine, EngineOptions
 from runtime.errors import ModelError
-from runtime.http.defaults import Defaults
+from runtime.http.requests.defaults import Defaults
 from runtime.models.layers import GatedLinear, Linear
 from runtime.models.random_model import DECLARATION, Declaration, checksum, main, write
 from runtime.models.weights import draft_shapes, target_shapes

@@ -19,7 +19,7 @@ from campaigns.errors import ServerFailed, UsageError
 from campaigns.nearest import alike
 from campaigns.plan import Arm, ServerPlan
 from campaigns.routes import ACCEPTED, DECODE_STEPS, DRAFTED, DRAFTS
-from orchestrator.places import ROOT
+from orchestrator.checkouts.places import ROOT
 from orchestrator.servers.adapters.control import ask_json, ask_metrics
 from orchestrator.servers.adapters.face import Launch
 from orchestrator.servers.adapters.openai import OpenAIServer

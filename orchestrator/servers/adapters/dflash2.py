@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, ServerPlan
 from campaigns.routes import hits_name, refusal_name
-from orchestrator.places import MARK, ROOT
+from orchestrator.checkouts.places import MARK, ROOT
 from orchestrator.servers import fields
 from orchestrator.servers.adapters.command import filled_env, model_path
 from orchestrator.servers.adapters.control import Session, ask_json, ask_object, said

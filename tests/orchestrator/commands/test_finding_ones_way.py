@@ -12,7 +12,7 @@ import pytest
 from campaigns.errors import Exit
 from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
 from orchestrator.cli import main, parser
-from orchestrator.commands.completion import candidates
+from orchestrator.commands.host.completion import candidates
 from results.store.writer import Store
 from results.transfer.synthetic import Driver, Script, Trajectory
 

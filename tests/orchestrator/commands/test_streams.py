@@ -20,7 +20,7 @@ from rich.console import Console
 from campaigns.errors import Exit
 from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
 from orchestrator.cli import main
-from orchestrator.progress import Output, View
+from orchestrator.output.progress import Output, View
 from results.reports.layout import lay_out
 from results.store.writer import Store
 from results.transfer.synthetic import Driver, Script, Trajectory

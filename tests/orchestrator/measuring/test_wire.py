@@ -20,8 +20,8 @@ from campaigns.judging.compare import compare
 from campaigns.plan import Role
 from campaigns.records import FAILED, Exactness, OperatorTime, Profile, Reason, Request
 from campaigns.routes import DECODE_STEPS
-from orchestrator.journal import Journal
 from orchestrator.measuring.observe import observe
+from orchestrator.output.journal import Journal
 
 A, B, C = (11,), (12, 13), (14, 15, 16)
 

@@ -12,9 +12,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from campaigns.errors import IdentityMismatch, NoDevice, ServerFailed, UsageError
+from orchestrator.checkouts.places import CONF
 from orchestrator.hosts.devices import Device
 from orchestrator.hosts.simulated import SimulatedInventory
-from orchestrator.places import CONF
 from orchestrator.preparation.prepare import Prepared, prepare, prepare_again
 from orchestrator.settings.config import register_schema, typed
 

@@ -16,7 +16,7 @@ import pytest
 from campaigns.errors import ServerFailed, UsageError
 from campaigns.plan import Arm, Fixture, Sampling, ServerPlan
 from campaigns.routes import refusal_name
-from orchestrator.places import ROOT
+from orchestrator.checkouts.places import ROOT
 from orchestrator.servers import adapters
 from orchestrator.servers.adapters import Adapter, Ask, discover, open_adapter
 from orchestrator.servers.adapters.dflash2 import flag_value

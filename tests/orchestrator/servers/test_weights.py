@@ -9,9 +9,9 @@ import pytest
 
 from campaigns.errors import IdentityMismatch
 from campaigns.plan import ServerPlan
-from orchestrator.places import ROOT
+from orchestrator.checkouts.places import ROOT
+from orchestrator.checkouts.trees import tree_sha256
 from orchestrator.servers.weights import found, named, size_bytes
-from orchestrator.trees import tree_sha256
 
 
 def checkpoint(folder: Path, weights: str = "w" * 40) -> Path:

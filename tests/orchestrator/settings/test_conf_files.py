@@ -11,8 +11,8 @@ import pytest
 import orchestrator.launch
 import orchestrator.settings.conf_files
 import orchestrator.settings.folders
+from orchestrator.checkouts.places import CONF
 from orchestrator.cli import main
-from orchestrator.places import CONF
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from campaigns.errors import UsageError
 from campaigns.fixtures import PUBLIC_CAPACITY, curve_fixtures
 from campaigns.plan import Fixture, Mode, Order, StartupMode, pair_keys
-from orchestrator.places import CONF
+from orchestrator.checkouts.places import CONF
 from orchestrator.settings import keys, limits
 from orchestrator.settings.config import Config, register_schema
 from orchestrator.settings.fixtures import curve_of, fixtures_of

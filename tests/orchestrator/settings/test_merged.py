@@ -7,7 +7,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
-from orchestrator.places import CONF
+from orchestrator.checkouts.places import CONF
 from orchestrator.settings.config import register_schema
 from orchestrator.settings.merged import merged_by_hydra
 

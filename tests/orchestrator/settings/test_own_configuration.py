@@ -125,7 +125,7 @@ def test_a_mapping_that_is_given_replaces_what_was_there() -> None:
 
 def test_a_replaced_mapping_in_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import orchestrator.launch
-    import orchestrator.sweep
+    import orchestrator.studies.sweep
 
     monkeypatch.chdir(tmp_path)
     seen = []
@@ -134,9 +134,9 @@ def test_a_replaced_mapping_in_a_sweep(tmp_path: Path, monkeypatch: pytest.Monke
         "prepare",
         lambda config, values, files: SimpleNamespace(campaign=lambda: None, values=values),
     )
-    monkeypatch.setattr(orchestrator.sweep, "check_room", lambda prepared, at_once: None)
+    monkeypatch.setattr(orchestrator.studies.sweep, "check_room", lambda prepared, at_once: None)
     monkeypatch.setattr(
-        orchestrator.sweep,
+        orchestrator.studies.sweep,
         "run",
         lambda jobs, at_once, output: seen.extend(job.prepared.values for job in jobs) or [Exit.COMPLETE],
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from campaigns.errors import UsageError
+from orchestrator.checkouts.places import CONF
 from orchestrator.launch import composed
-from orchestrator.places import CONF
 from orchestrator.settings.texts import check_texts, quoted
 
 SERVER = (

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.namespaces import refusal
-from orchestrator.places import ROOT
+from orchestrator.checkouts.places import ROOT
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.ray, pytest.mark.timeout(600)]
 

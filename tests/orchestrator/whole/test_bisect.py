@@ -15,9 +15,9 @@ import pytest
 
 from campaigns.errors import Exit, UsageError
 from campaigns.records import CampaignStatus
-from orchestrator.places import ROOT
-from orchestrator.revisions import BuildFailed, Repository, build
-from orchestrator.series import Series
+from orchestrator.checkouts.places import ROOT
+from orchestrator.checkouts.revisions import BuildFailed, Repository, build
+from orchestrator.studies.series import Series
 from results.store.reader import Reader
 
 CAMPAIGN = Path(sys.executable).with_name("campaign")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.places import ROOT
+from orchestrator.checkouts.places import ROOT
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.ray]
 

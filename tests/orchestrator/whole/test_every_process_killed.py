@@ -24,10 +24,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.checkouts.places import ROOT
 from orchestrator.hosts import reaper
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.locks import LockFolder
-from orchestrator.places import ROOT
 from results.store.reader import Reader
 from results.store.verify import Tally, verify
 

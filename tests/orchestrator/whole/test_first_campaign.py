@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.places import ROOT
+from orchestrator.checkouts.places import ROOT
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1800)]
 PAGE = (ROOT / "docs" / "first_campaign.md").read_text()

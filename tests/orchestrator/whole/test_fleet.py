@@ -19,7 +19,7 @@ import pytest
 
 from campaigns.errors import Exit, UsageError
 from campaigns.records import CampaignStatus, StartupStatus
-from orchestrator.places import ROOT
+from orchestrator.checkouts.places import ROOT
 from results.reading.summary import summarise
 from results.store.reader import Life, Reader
 

@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks.namespaces import Fleet, fleet, refusal
 from campaigns.errors import Exit
-from orchestrator.places import ROOT
-from orchestrator.trees import CONTROL_PLANE, DATA_PLANE
+from orchestrator.checkouts.places import ROOT
+from orchestrator.checkouts.trees import CONTROL_PLANE, DATA_PLANE
 from results.store.reader import Reader
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.ray]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from campaigns.errors import Exit
+from orchestrator.checkouts.places import ROOT
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import Kind, LockFolder
-from orchestrator.places import ROOT
 from results.store.reader import Reader
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.ray]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from campaigns.errors import Exit
-from orchestrator.places import ROOT
+from orchestrator.checkouts.places import ROOT
 from results.reports.report import render
 from results.store.reader import Reader
 

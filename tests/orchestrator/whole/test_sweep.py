@@ -15,7 +15,7 @@ import pytest
 
 from campaigns.errors import Exit, UsageError
 from campaigns.records import CampaignStatus
-from orchestrator.places import ROOT
+from orchestrator.checkouts.places import ROOT
 from results.store.reader import Reader
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.ray]

@@ -12,7 +12,7 @@ from campaigns.errors import UsageError
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Mode, ServerPlan, Step
 from campaigns.provenance import Build, Host, fingerprint
 from campaigns.remarks import Probe
-from orchestrator.neighbours import Turn, _check, _order, _probe
+from orchestrator.studies.neighbours import Turn, _check, _order, _probe
 from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store

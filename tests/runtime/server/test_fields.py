@@ -10,8 +10,9 @@ import pytest
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from runtime.http import known, openapi
-from runtime.http.requests import ModelCard, chat_order, completion_order
+from runtime.http import openapi
+from runtime.http.requests import known
+from runtime.http.requests.order import ModelCard, chat_order, completion_order
 from runtime.text.generation import Speculation
 
 CHECKPOINT = Path(__file__).resolve().parents[3] / "runtime/checkpoints/nano"

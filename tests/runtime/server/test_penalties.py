@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from runtime.errors import ModelError
-from runtime.http.chat import read_chat
-from runtime.http.defaults import Defaults
-from runtime.http.requests import ModelCard, completion_order
+from runtime.http.requests.chat import read_chat
+from runtime.http.requests.defaults import Defaults
+from runtime.http.requests.order import ModelCard, completion_order
 from runtime.text.generation import Speculation
 from runtime.text.tokenizer import ChatTemplate
 

@@ -12,8 +12,8 @@ from typing import Any
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
 
-from runtime.http import fields
 from runtime.http.errors import bad
+from runtime.http.requests import fields
 
 HEADER = "%llguidance {}\n"
 # One space, or one line break and an indentation: a model cannot spend its budget on white space.

@@ -24,9 +24,9 @@ from orchestrator.campaign import execute, resume
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.hosts.process import die_with_parent
-from orchestrator.journal import keeping, outputs_folder
+from orchestrator.output.journal import keeping, outputs_folder
+from orchestrator.output.progress import Output
 from orchestrator.preparation.prepare import Prepared
-from orchestrator.progress import Output
 from results.reading.summary import Summary, summarise
 from results.reports import cells
 from results.reports.headline import headline

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runtime.http import fields, known
-from runtime.http.chat import ChatOrder, read_chat
-from runtime.http.defaults import Defaults
 from runtime.http.errors import ApiError, bad
-from runtime.http.form import form_grammar
-from runtime.http.grammar import GrammarChecker
-from runtime.http.penalties import read_penalties
-from runtime.http.speculation import read_speculation
+from runtime.http.requests import fields, known
+from runtime.http.requests.chat import ChatOrder, read_chat
+from runtime.http.requests.defaults import Defaults
+from runtime.http.requests.form import form_grammar
+from runtime.http.requests.grammar import GrammarChecker
+from runtime.http.requests.penalties import read_penalties
+from runtime.http.requests.speculation import read_speculation
 from runtime.text.generation import Generation, Profiling, Sampling, Speculation
 from runtime.text.spelling import Spelling
 from runtime.text.tokenizer import ChatTemplate, TextTokenizer

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from campaigns.errors import Exit, StoreUnreadable, UsageError
-from orchestrator.journal import keeping
+from orchestrator.output.journal import keeping
 
 _FILE = "series.json"
 

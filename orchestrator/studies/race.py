@@ -13,10 +13,10 @@ from campaigns.errors import Exit, highest
 from campaigns.judging.halving import Entrant, rounds, survivors
 from campaigns.judging.statistics import t_interval
 from campaigns.plan import CampaignPlan
-from orchestrator import sweep
+from orchestrator.output.progress import Output
 from orchestrator.preparation.prepare import Prepared
-from orchestrator.progress import Output
-from orchestrator.series import Series
+from orchestrator.studies import sweep
+from orchestrator.studies.series import Series
 from results.reading.summary import Summary
 from results.reports import cells
 from results.reports.headline import headline

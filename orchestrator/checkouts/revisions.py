@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from campaigns.errors import UsageError, WorldError
-from orchestrator.trees import tree_sha256
+from orchestrator.checkouts.trees import tree_sha256
 
 _SHOWN = 12  # characters of a commit's id
 

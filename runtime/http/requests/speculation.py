@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.http import fields
 from runtime.http.errors import bad
+from runtime.http.requests import fields
 from runtime.speculation.modes import MODES
 from runtime.text.generation import Speculation
 

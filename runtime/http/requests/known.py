@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.http import fields
 from runtime.http.errors import ApiError
+from runtime.http.requests import fields
 
 _GENERATION = frozenset({
     "model", "max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop", "stop_token_ids", "ignore_eos",

@@ -16,7 +16,7 @@ from campaigns.judging.verdicts import Verdict, counted
 from campaigns.nearest import nearest
 from orchestrator.commands.options import config_option, decision_options, positive, store_option, table_option
 
-_CONF = Path(__file__).parents[2] / "conf" / "gates"
+_CONF = Path(__file__).parents[3] / "conf" / "gates"
 _DECISIONS = (PROMOTE, "hold", "reject")
 
 
@@ -155,10 +155,10 @@ def add_probe_parser(subparsers: Any) -> None:
 
 def run_probe_neighbours(options: argparse.Namespace) -> int:
     from orchestrator.launch import composed
-    from orchestrator.neighbours import probe
-    from orchestrator.progress import ANSWER
+    from orchestrator.output.progress import ANSWER
     from orchestrator.settings.folders import with_folders
     from orchestrator.settings.overrides import store_override
+    from orchestrator.studies.neighbours import probe
 
     words = ["campaign.startups=1", *options.overrides, store_override(options.store)]
     found = probe(composed(with_folders(words, options.config_dir), build=True), options.turns, ANSWER)

@@ -13,8 +13,8 @@ from orchestrator.commands.options import config_option, quiet_option, resume_op
 from results.store.place import check_place
 
 if TYPE_CHECKING:
-    from orchestrator.bisect import Arms
     from orchestrator.preparation.prepare import Prepared
+    from orchestrator.studies.bisect import Arms
 
 _BISECT = """Which commit between GOOD and BAD changed speed or tokens, e.g.
   campaign bisect v1.2 HEAD --build 'make -j4' server=command campaign=endpoint \\
@@ -51,11 +51,11 @@ def add_bisect_parser(subparsers: Any) -> None:
 
 
 def run_bisect(options: argparse.Namespace) -> int:
-    from orchestrator.bisect import bisect
-    from orchestrator.progress import Output
-    from orchestrator.revisions import Repository
-    from orchestrator.series import Series
+    from orchestrator.checkouts.revisions import Repository
+    from orchestrator.output.progress import Output
     from orchestrator.settings.overrides import store_override
+    from orchestrator.studies.bisect import bisect
+    from orchestrator.studies.series import Series
 
     given = words_of(options)
     found = resumed(options, given)
@@ -72,7 +72,7 @@ def run_bisect(options: argparse.Namespace) -> int:
 
 def _asked(options: argparse.Namespace, given: Sequence[str]) -> dict[str, Any]:
     """All that is needed to go on with it; revisions by their hashes, since a branch moves."""
-    from orchestrator.revisions import Repository
+    from orchestrator.checkouts.revisions import Repository
     from orchestrator.settings.folders import with_folders
 
     check_place(options.store)
@@ -95,7 +95,7 @@ def _asked(options: argparse.Namespace, given: Sequence[str]) -> dict[str, Any]:
 
 def _check(words: Sequence[str]) -> None:
     """A wrong word is told before anything is built."""
-    from orchestrator.bisect import Arms
+    from orchestrator.studies.bisect import Arms
 
     for word in words:
         key = word.partition("=")[0].lstrip("+")

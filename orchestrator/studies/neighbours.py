@@ -26,11 +26,11 @@ from campaigns.judging.statistics import percent, t_interval
 from campaigns.judging.verdicts import counted
 from campaigns.plan import Mode
 from campaigns.remarks import Probe
-from orchestrator import sweep
 from orchestrator.campaign import execute
 from orchestrator.hosts.inventory import open_inventory
+from orchestrator.output.progress import Output
 from orchestrator.preparation.prepare import Prepared
-from orchestrator.progress import Output
+from orchestrator.studies import sweep
 from results.conditions.neighbours import GATE, subject
 from results.reading.summary import summarise
 from results.store.reader import Reader

@@ -14,8 +14,8 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from runtime.http import fields
 from runtime.http.errors import ApiError
+from runtime.http.requests import fields
 
 T = TypeVar("T")
 _LARGE_BYTES = 1 << 18

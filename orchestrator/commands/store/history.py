@@ -19,7 +19,7 @@ from orchestrator.commands.options import (
     store_option,
     table_option,
 )
-from orchestrator.commands.report import tell_aside, write
+from orchestrator.commands.store.report import tell_aside, write
 
 _QUERY = """Views: v_round v_request v_pair v_startup v_effect v_campaign, beside the tables; --schema [TABLE]
 lists them with the unit and meaning of each column, docs/history.md has twelve questions with their SQL, e.g.

@@ -14,9 +14,9 @@ from typing import Any
 
 from llguidance import LLMatcher
 
-from runtime.http import fields
 from runtime.http.errors import bad
-from runtime.http.form import HEADER, json_rule
+from runtime.http.requests import fields
+from runtime.http.requests.form import HEADER, json_rule
 from runtime.text.spelling import Spelling
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.http import fields
 from runtime.http.errors import bad
-from runtime.http.form import form_grammar, spacing
-from runtime.http.grammar import GrammarChecker, ToolOrder, read_tools, tool_grammar
+from runtime.http.requests import fields
+from runtime.http.requests.form import form_grammar, spacing
+from runtime.http.requests.grammar import GrammarChecker, ToolOrder, read_tools, tool_grammar
 from runtime.text.tokenizer import ChatTemplate, TemplateError
 
 _MARK = "\ue000the answer goes on here\ue000 "  # of a private plane, so that no message holds it

@@ -38,8 +38,8 @@ def add_run_parser(subparsers: Any) -> None:
 def run_run(words: Sequence[str]) -> int:
     """The words behind `run`: ours are taken out, Hydra reads the rest."""
     from orchestrator.launch import run
-    from orchestrator.progress import Output
-    from orchestrator.sweep import CHILD, child
+    from orchestrator.output.progress import Output
+    from orchestrator.studies.sweep import CHILD, child
 
     if list(words) == [CHILD]:
         return int(child())
@@ -75,7 +75,7 @@ def add_resume_parser(subparsers: Any) -> None:
 
 def run_resume(options: argparse.Namespace) -> int:
     from orchestrator.campaign import resume
-    from orchestrator.progress import Output
+    from orchestrator.output.progress import Output
 
     return resume(options.store, options.id, Output(options.format, options.quiet), strict=options.strict)
 

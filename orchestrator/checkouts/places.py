@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
 DISTRIBUTION = "dflash2-campaigns"
 MARK = "travelled"  # a file beside the code that a driver has sent to this host (orchestrator.startups.travelling)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.http import fields
 from runtime.http.errors import bad
+from runtime.http.requests import fields
 from runtime.text.generation import Penalties
 
 _MOST = 2.0  # OpenAI's and vLLM's range of the two that are subtracted

@@ -38,11 +38,11 @@ def add_race_parser(subparsers: Any) -> None:
 
 def run_race(options: argparse.Namespace) -> int:
     from orchestrator.launch import composed, sweep_width
+    from orchestrator.output.progress import ANSWER
     from orchestrator.preparation.prepare import Prepared
-    from orchestrator.progress import ANSWER
-    from orchestrator.race import predicted, race
-    from orchestrator.series import Series
     from orchestrator.settings.overrides import store_override
+    from orchestrator.studies.race import predicted, race
+    from orchestrator.studies.series import Series
 
     given = words_of(options)
     found = resumed(options, given)

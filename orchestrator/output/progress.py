@@ -20,8 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from campaigns.plan import CampaignPlan, PairKey, pair_keys
 from campaigns.printable import one_line, printable
 from campaigns.records import Pair, Request
-from orchestrator import terminal
-from orchestrator.eta import Left, Pace, in_words
+from orchestrator.output import terminal
+from orchestrator.output.eta import Left, Pace, in_words
 
 MANY_PAIRS = 1_000  # of so many, what is left is added up once in
 AGAIN_S = 1.0

@@ -13,7 +13,7 @@ from typing import Any
 from campaigns.errors import Exit, UsageError
 from campaigns.printable import json_text
 from orchestrator.commands.options import SANDBOX, force_option, sandbox_setting
-from orchestrator.terminal import Lasting
+from orchestrator.output.terminal import Lasting
 
 _EVERY_S = 5.0  # between two lines of progress
 

@@ -17,10 +17,10 @@ from campaigns.errors import Exit, NothingAdmissible, ServerFailed
 from campaigns.judging.bisection import Bracket, beyond_half, bracket, most_probes, probe
 from campaigns.judging.verdicts import Verdict, counted
 from orchestrator.campaign import execute, resume
+from orchestrator.checkouts.revisions import BuildFailed, Repository, Revision, build
+from orchestrator.output.progress import Output
 from orchestrator.preparation.prepare import Prepared
-from orchestrator.progress import Output
-from orchestrator.revisions import BuildFailed, Repository, Revision, build
-from orchestrator.series import Series
+from orchestrator.studies.series import Series
 from results.reading.summary import Summary, summarise
 from results.reports import cells
 from results.reports.layout import lay_out

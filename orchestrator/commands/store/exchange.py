@@ -10,7 +10,7 @@ from typing import Any
 from campaigns.errors import Exit, UsageError
 from campaigns.plan import Role
 from orchestrator.commands.options import campaign_argument, force_option, store_option
-from orchestrator.commands.report import write
+from orchestrator.commands.store.report import write
 
 
 def add_export_parser(subparsers: Any) -> None:

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, ServerPlan, pair_keys
 from campaigns.records import Exactness, Pair
-from orchestrator.eta import LONG_CHARACTERS, Left, Pace, in_words
-from orchestrator.progress import View
+from orchestrator.output.eta import LONG_CHARACTERS, Left, Pace, in_words
+from orchestrator.output.progress import View
 
 PLAN = CampaignPlan(
     name="t",
@@ -39,7 +39,7 @@ class Clock:
 def told(monkeypatch: pytest.MonkeyPatch, recorded: Iterable[PairKey] = ()) -> list[tuple[float, float]]:
     """(seconds that the view promised, seconds that it then took) of every pair that was missing."""
     clock, out, recorded = Clock(), io.StringIO(), set(recorded)
-    monkeypatch.setattr("orchestrator.progress.Pace", lambda characters: Pace(characters, clock))
+    monkeypatch.setattr("orchestrator.output.progress.Pace", lambda characters: Pace(characters, clock))
     view = View(Console(file=out, width=200), PLAN, recorded)
     ends, startup = [], -1
     for key in (key for key in pair_keys(PLAN) if key not in recorded):
