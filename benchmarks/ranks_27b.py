@@ -61,8 +61,9 @@ from round_27b import launches
 from torch import Tensor
 
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine.engine import Engine, EngineOptions
+from runtime.engine.engine import Engine
 from runtime.engine.sequence import GenerateRequest, Generation, Prefill, RoundRecord
+from runtime.engine.shape import EngineOptions
 from runtime.memory.state import RequestState
 from runtime.models.random_model import TOKENIZER, Declaration, write
 from runtime.speculation.sampling import SamplingParams

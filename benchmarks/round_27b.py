@@ -53,13 +53,14 @@ import yaml
 from torch.profiler import ProfilerActivity, profile
 
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.engine import Engine
 from runtime.engine.graphs import Graphs
 from runtime.engine.round import Decoder
 from runtime.engine.sequence import GenerateRequest, Generation, Prefill, RoundRecord
+from runtime.engine.shape import EngineOptions, EngineShape
 from runtime.memory.state import RequestState
 from runtime.models.random_model import Declaration
-from runtime.models.weights import target_shapes
+from runtime.models.shapes import target_shapes
 from runtime.speculation.sampling import SamplingParams
 
 PHASES = ("draft_ns", "verify_ns", "sample_ns", "commit_ns", "total_ns")

@@ -52,10 +52,12 @@ import torch
 
 from runtime.audits.audit import forced
 from runtime.config import DraftConfig, TargetConfig, read_json
-from runtime.engine.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.engine import Engine
 from runtime.engine.sequence import GenerateRequest, RoundRecord
+from runtime.engine.shape import EngineOptions, EngineShape
 from runtime.models.parallel import ShardedWeights, shard_config, shard_draft
-from runtime.models.weights import draft_shapes, random_weights, target_shapes
+from runtime.models.random_weights import random_weights
+from runtime.models.shapes import draft_shapes, target_shapes
 from runtime.speculation.sampling import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -24,8 +24,9 @@ from kernels.checking.compare import same_bytes
 from kernels.errors import KernelError
 from runtime.audits.shadow import Shadow
 from runtime.config import read_json
-from runtime.engine.engine import Engine, EngineOptions
+from runtime.engine.engine import Engine
 from runtime.engine.sequence import GenerateRequest
+from runtime.engine.shape import EngineOptions
 from runtime.errors import RequestError, RuntimeFault
 from runtime.models.steps import PrefillStep, VerifyStep
 from runtime.speculation.sampling import SamplingParams

@@ -11,7 +11,7 @@ from runtime.config import DraftConfig, TargetConfig
 from runtime.errors import CapacityError
 from runtime.memory.cache import draft_cache_bytes, target_cache_bytes
 from runtime.memory.state import state_bytes
-from runtime.models.weights import Shapes, draft_shapes, parameter_count, target_shapes
+from runtime.models.shapes import Shapes, draft_shapes, parameter_count, target_shapes
 
 WORKSPACE = 0.05
 PREFILL_SHARE = 0.5  # of what the model leaves free, for the activations of a prefill chunk

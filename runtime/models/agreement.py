@@ -20,7 +20,7 @@ from torch import Tensor
 from runtime.config import DraftConfig, TargetConfig
 from runtime.errors import ModelError
 from runtime.models.layers import Weight
-from runtime.models.weights import RandomWeights
+from runtime.models.random_weights import RandomWeights
 
 RATES = range(3, 7)
 MAIN = 0.9  # of the next class in the target's law at temperature 1

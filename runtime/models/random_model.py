@@ -31,7 +31,8 @@ from runtime.identity import TOKENIZER_FILES
 from runtime.models.agreement import RATES, Cycle, agreeing_draft, agreeing_target
 from runtime.models.layers import Weight
 from runtime.models.quant import quantisable, readable
-from runtime.models.weights import RandomWeights, draft_shapes, random_weights, target_shapes
+from runtime.models.random_weights import RandomWeights, random_weights
+from runtime.models.shapes import draft_shapes, target_shapes
 
 DECLARATION = "random_weights.json"
 FORMATS = ("dense", "nvfp4", "nvfp4-both", "nvfp4-all", "fp8")

@@ -1,4 +1,4 @@
-"""Checkpoint tensors: which names and shapes a configuration needs, and reading them from safetensors folders.
+"""Checkpoint tensors: reading what a configuration needs (`runtime.models.shapes`) from safetensors folders.
 
 Names are used without the prefix in which checkpoints differ (`model.`, `model.language_model.`). Vision and MTP
 tensors are not read. Missing, misshapen or unreadable tensors are refused in one sentence. Knows no layer's meaning.
@@ -17,56 +17,13 @@ from torch import Tensor
 
 from kernels.projection.fp8 import Fp8Weight
 from kernels.projection.nvfp4 import Nvfp4Weight
-from runtime.config import FULL, DraftConfig, TargetConfig, read_json
+from runtime.config import DraftConfig, TargetConfig, read_json
 from runtime.errors import ModelError
 from runtime.models import fp8, quant
 from runtime.models.layers import Weight
+from runtime.models.shapes import FP32_NAMES, Shapes, draft_shapes, target_shapes
 
 PREFIXES = ("model.language_model.", "language_model.model.", "model.", "")
-FP32_NAMES = ("A_log", "dt_bias")
-Shapes = dict[str, tuple[int, ...]]
-
-
-def target_shapes(config: TargetConfig) -> Shapes:
-    """Every text tensor of a BF16 checkpoint; 851 at the public shape."""
-    hidden = config.hidden_size
-    shapes: Shapes = {"embed_tokens.weight": (config.vocab_size, hidden), "norm.weight": (hidden,)}
-    if not config.tie_word_embeddings:
-        shapes["lm_head.weight"] = (config.vocab_size, hidden)
-    for i, kind in enumerate(config.layer_types):
-        mixer = _attention_shapes(config, 2) if kind == FULL else _gdn_shapes(config)
-        name = "self_attn" if kind == FULL else "linear_attn"
-        shapes |= {f"layers.{i}.{name}.{key}": shape for key, shape in mixer.items()}
-        shapes |= {f"layers.{i}.{key}": shape for key, shape in _block_shapes(hidden, config.intermediate_size).items()}
-    return shapes
-
-
-def draft_shapes(config: DraftConfig) -> Shapes:
-    """Every tensor of a drafter checkpoint; 1,924,404,480 parameters at the public shape."""
-    hidden, rank = config.hidden_size, config.selector_rank
-    groups = hidden // config.conv_group_size
-    conv = {
-        "base_kernel": (2, config.conv_kernel_size, hidden),
-        "kernel_projection.weight": (2 * config.conv_kernel_size * groups, hidden),
-    }
-    shapes: Shapes = {
-        "fc.weight": (hidden, len(config.target_layer_ids) * hidden),
-        "hidden_norm.weight": (hidden,),
-        "norm.weight": (hidden,),
-        "candidate_selector.hidden_projection.weight": (rank, hidden),
-        "candidate_selector.predecessor_codebook": (config.vocab_size, rank),
-        "candidate_selector.successor_codebook": (config.vocab_size, rank),
-    }
-    for i in range(config.num_hidden_layers):
-        layer = _block_shapes(hidden, config.intermediate_size)
-        layer |= {f"self_attn.{key}": shape for key, shape in _attention_shapes(config, 1).items()}
-        layer |= {f"{side}_conv.{key}": shape for side in ("attention", "mlp") for key, shape in conv.items()}
-        shapes |= {f"layers.{i}.{key}": shape for key, shape in layer.items()}
-    return shapes
-
-
-def parameter_count(shapes: Shapes) -> int:
-    return sum(math.prod(shape) for shape in shapes.values())
 
 
 def read_target(
@@ -203,85 +160,6 @@ def index_of(folder: Path) -> dict[str, Path]:
     if not files:
         raise ModelError(f"{folder} has no *.safetensors file")
     return files
-
-
-def random_weights(
-    shapes: Shapes, seed: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
-) -> "RandomWeights":
-    """Weights of a sensible scale made on demand on `device`; the same values for a (name, seed) at every access."""
-    return RandomWeights(shapes, seed, torch.device(device), dtype)
-
-
-class RandomWeights(Mapping[str, Tensor]):
-    def __init__(self, shapes: Shapes, seed: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.shapes, self.seed, self.device, self.dtype = shapes, seed, device, dtype
-        self.order = {name: i for i, name in enumerate(shapes)}
-
-    def __getitem__(self, name: str) -> Tensor:
-        shape = self.shapes[name]
-        generator = torch.Generator(self.device).manual_seed(self.seed * 1_000_003 + self.order[name])
-        value = _initial(name, shape, generator, self.device)
-        return value if name.endswith(FP32_NAMES) else value.to(self.dtype)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.shapes)
-
-    def __len__(self) -> int:
-        return len(self.shapes)
-
-
-def _initial(name: str, shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:
-    """A random starting value: slow decays, base kernels near the identity tap, matrices by fan-in."""
-    noise = torch.empty(shape, device=device)
-    if name.endswith("A_log"):
-        return noise.uniform_(0.01, 1, generator=generator).log()
-    noise.normal_(generator=generator)
-    if name.endswith("base_kernel"):
-        noise.mul_(0.1)[:, 0].add_(1)
-        return noise
-    if name.endswith(("dt_bias", "linear_attn.norm.weight")):
-        return noise.mul_(0.1).add_(1)
-    if name.endswith("norm.weight") or len(shape) == 1:
-        return noise.mul_(0.1)
-    return noise.mul_(1.0 if "codebook" in name else shape[-1] ** -0.5)
-
-
-def _block_shapes(hidden: int, intermediate: int) -> Shapes:
-    return {
-        "input_layernorm.weight": (hidden,),
-        "post_attention_layernorm.weight": (hidden,),
-        "mlp.gate_proj.weight": (intermediate, hidden),
-        "mlp.up_proj.weight": (intermediate, hidden),
-        "mlp.down_proj.weight": (hidden, intermediate),
-    }
-
-
-def _attention_shapes(config: TargetConfig | DraftConfig, query_parts: int) -> Shapes:
-    """`query_parts` is 2 where q_proj emits the output gate beside the query."""
-    hidden, dim = config.hidden_size, config.head_dim
-    return {
-        "q_proj.weight": (query_parts * config.num_attention_heads * dim, hidden),
-        "k_proj.weight": (config.num_key_value_heads * dim, hidden),
-        "v_proj.weight": (config.num_key_value_heads * dim, hidden),
-        "o_proj.weight": (hidden, config.num_attention_heads * dim),
-        "q_norm.weight": (dim,),
-        "k_norm.weight": (dim,),
-    }
-
-
-def _gdn_shapes(config: TargetConfig) -> Shapes:
-    hidden, heads = config.hidden_size, config.linear_num_value_heads
-    return {
-        "in_proj_qkv.weight": (config.conv_dim, hidden),
-        "in_proj_z.weight": (config.value_dim, hidden),
-        "in_proj_b.weight": (heads, hidden),
-        "in_proj_a.weight": (heads, hidden),
-        "out_proj.weight": (hidden, config.value_dim),
-        "conv1d.weight": (config.conv_dim, 1, config.linear_conv_kernel_dim),
-        "A_log": (heads,),
-        "dt_bias": (heads,),
-        "norm.weight": (config.linear_value_head_dim,),
-    }
 
 
 def _weight_map(index: Path) -> dict[str, Any]:

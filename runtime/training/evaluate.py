@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.engine.engine import Engine, EngineOptions
+from runtime.engine.engine import Engine
 from runtime.engine.sequence import Finish, GenerateRequest, Prefill
+from runtime.engine.shape import EngineOptions
 from runtime.speculation.sampling import SamplingParams
 from runtime.text.generation import Step
 from runtime.text.tokenizer import ChatTemplate, TextTokenizer

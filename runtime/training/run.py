@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from runtime.config import DraftConfig, TargetConfig
-from runtime.models.weights import draft_shapes, target_shapes
+from runtime.models.shapes import draft_shapes, target_shapes
 from runtime.training import presets, vocabulary
 from runtime.training.draft_training import DraftTrainer
 from runtime.training.presets import Preset, Schedule

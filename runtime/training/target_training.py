@@ -15,8 +15,8 @@ from torch import Tensor
 
 from kernels.routes import Routes
 from runtime.config import TargetConfig
+from runtime.models.shapes import Shapes
 from runtime.models.target import Target
-from runtime.models.weights import Shapes
 from runtime.operators import Operators
 from runtime.training.optimiser import Optimiser
 from runtime.training.packed import PackedStep

@@ -17,7 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any
 from kernels.errors import KernelError, RankLost
 from runtime.errors import RuntimeFault
 from runtime.identity import numeric_environment
-from runtime.text.generation import NO_PENALTIES, Generation, Step
+from runtime.text.generation import Generation, Step
 from runtime.workers.beats import Beats
 from runtime.workers.protocol import Channel, Message, PeerGone
+from runtime.workers.translation import as_step, engine_request, finish_reason
 
 if TYPE_CHECKING:
     from kernels.publication import Ranks
@@ -90,7 +91,8 @@ def _die_with_parent(parent: int) -> None:
 def _load(options: argparse.Namespace, channel: Channel) -> Worker:
     import torch
 
-    from runtime.engine.engine import Engine, EngineOptions
+    from runtime.engine.engine import Engine
+    from runtime.engine.shape import EngineOptions
     from runtime.workers.gate import GrammarTokenizer
 
     torch.set_num_threads(options.threads)
@@ -203,7 +205,7 @@ class Worker:
                 if hasattr(event, "token_ids"):
                     self._audit(event.token_ids)
                     num_tokens += len(event.token_ids)
-                    yield watch(as_step(event, _finish_reason(order, event.token_ids, num_tokens)))
+                    yield watch(as_step(event, finish_reason(order, event.token_ids, num_tokens)))
 
     @contextmanager
     def _watcher(self, order: Generation) -> Iterator[Callable[[Step], Step]]:
@@ -268,43 +270,6 @@ def _profiled(profiler: Any, step: Step) -> Step:
     else:
         profiler.round_ended()
     return step
-
-
-def engine_request(order: Generation, cancelled: Callable[[], bool], gate: Any) -> Any:
-    from runtime.engine.sequence import GenerateRequest
-    from runtime.speculation.logprobs import LogprobsOrder
-    from runtime.speculation.penalties import Penalties
-    from runtime.speculation.sampling import SamplingParams
-
-    asked = None if order.logprobs is None else LogprobsOrder(order.logprobs, order.logprobs_of_sampled_law)
-    return GenerateRequest(
-        prompt_ids=order.prompt_ids,
-        sampling=SamplingParams(**asdict(order.sampling)),
-        max_tokens=order.max_tokens,
-        eos_ids=order.eos_ids,
-        gate=gate,
-        cancelled=cancelled,
-        logprobs=asked,
-        speculation=order.speculation.mode,
-        num_speculative_tokens=order.speculation.num_tokens or None,
-        penalties=None if order.penalties == NO_PENALTIES else Penalties(**asdict(order.penalties)),
-    )
-
-
-def as_step(event: Any, finish_reason: str | None) -> Step:
-    """A step of an engine's `Prefill` or `RoundRecord`."""
-    said = {"logprobs": event.logprobs, "finish_reason": finish_reason}
-    if not hasattr(event, "rows"):
-        times = {"total_ns": event.prefill_ns, "ended_ns": event.ended_ns}
-        return Step("prefill", tuple(event.token_ids), cached_tokens=event.cached_tokens, **times, **said)
-    names = {field.name for field in fields(Step)} - {*said, "profile", "cached_tokens"}
-    return Step(**{name: getattr(event, name) for name in names}, **said)
-
-
-def _finish_reason(order: Generation, token_ids: Sequence[int], num_tokens: int) -> str | None:
-    if token_ids and token_ids[-1] in order.eos_ids:
-        return "stop"
-    return "length" if num_tokens == order.max_tokens else None
 
 
 def _device(torch: Any, device: Any) -> dict[str, str]:

@@ -14,9 +14,11 @@ from safetensors.torch import load_file, save_file
 
 from kernels import projection
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.engine import Engine
 from runtime.engine.sequence import Finish, GenerateRequest
-from runtime.models.weights import Shapes, draft_shapes, random_weights, target_shapes
+from runtime.engine.shape import EngineOptions, EngineShape
+from runtime.models.random_weights import random_weights
+from runtime.models.shapes import Shapes, draft_shapes, target_shapes
 
 ORACLES = Path(__file__).parent / "oracles"
 

@@ -21,12 +21,14 @@ from kernels.accept import separate
 from kernels.projection import nvfp4
 from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.engine import Engine
 from runtime.engine.sequence import GenerateRequest
+from runtime.engine.shape import EngineOptions, EngineShape
 from runtime.engine.vocabulary import ShardedVocabulary, Vocabulary
 from runtime.models.parallel import Group, ShardedWeights, shard_config, shard_draft
 from runtime.models.quant import quantisable
-from runtime.models.weights import draft_shapes, random_weights, target_shapes
+from runtime.models.random_weights import random_weights
+from runtime.models.shapes import draft_shapes, target_shapes
 from runtime.operators import Operators
 from runtime.speculation.penalties import Penalties
 from runtime.speculation.sampling import SamplingParams

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from runtime.engine.engine import Engine, EngineOptions
+from runtime.engine.engine import Engine
+from runtime.engine.shape import EngineOptions
 from runtime.errors import ModelError
 from runtime.models.random_model import Declaration, write
 from runtime.speculation.sampling import SamplingParams

@@ -11,7 +11,7 @@ from kernels import gdn, projection
 from kernels.registry import Bound, Op, Schedule
 from runtime.audits import audit, shadow
 from runtime.audits.shadow import Shadow
-from runtime.engine.engine import EngineOptions
+from runtime.engine.shape import EngineOptions
 from runtime.models.steps import VerifyStep
 from runtime.speculation.sampling import SamplingParams
 

@@ -16,13 +16,16 @@ from kernels.projection.fp8 import Fp8Weight
 from kernels.routes import Routes
 from runtime.config import DraftConfig, TargetConfig, eos_token_ids
 from runtime.engine.capacity import kept_saving
-from runtime.engine.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.engine import Engine
+from runtime.engine.shape import EngineOptions, EngineShape
 from runtime.errors import CapacityError, ModelError
 from runtime.models import quant
 from runtime.models.layers import GatedLinear, Linear
 from runtime.models.parallel import ShardedWeights
+from runtime.models.random_weights import random_weights
+from runtime.models.shapes import target_shapes
 from runtime.models.target import Head
-from runtime.models.weights import random_weights, read_target, target_shapes
+from runtime.models.weights import read_target
 from runtime.operators import Operators
 from runtime.speculation.sampling import SamplingParams
 

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from kernels.walk import Draws
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine.engine import Engine, EngineOptions
+from runtime.engine.engine import Engine
+from runtime.engine.shape import EngineOptions
 from runtime.memory.cache import DraftCache
 from runtime.models.drafter import Drafter
-from runtime.models.weights import draft_shapes, parameter_count, target_shapes
+from runtime.models.shapes import draft_shapes, parameter_count, target_shapes
 from runtime.speculation import draft
 from runtime.speculation.draft import draws_of
 from runtime.speculation.sampling import SamplingParams

@@ -14,12 +14,13 @@ from scipy import stats
 from kernels.accept.laws import distribution
 from kernels.accept.rejection import Proposal
 from runtime.config import DraftConfig, TargetConfig
-from runtime.engine.engine import Engine, EngineOptions, EngineShape
+from runtime.engine.engine import Engine
 from runtime.engine.sequence import Finish, GenerateRequest, Prefill, RoundRecord
+from runtime.engine.shape import EngineOptions, EngineShape
 from runtime.errors import CapacityError, RequestError
 from runtime.memory.cache import E4M3
+from runtime.models.shapes import draft_shapes, target_shapes
 from runtime.models.steps import PrefillStep
-from runtime.models.weights import draft_shapes, target_shapes
 from runtime.speculation import lookup
 from runtime.speculation.sampling import SamplingParams
 

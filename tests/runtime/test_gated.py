@@ -16,7 +16,8 @@ from runtime.audits.shadow import Shadow
 from runtime.config import TargetConfig
 from runtime.models.layers import GatedSideBySide, Mlp, Weight
 from runtime.models.parallel import ShardedWeights
-from runtime.models.weights import random_weights, target_shapes
+from runtime.models.random_weights import random_weights
+from runtime.models.shapes import target_shapes
 from runtime.operators import Operators
 
 NATIVE = ("cpu-dot", "cpu-tile", "cpu-pair")

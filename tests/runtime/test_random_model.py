@@ -12,12 +12,13 @@ from kernels.projection.fp8 import Fp8Weight
 from kernels.projection.nvfp4 import Nvfp4Weight
 from runtime.config import DraftConfig, TargetConfig
 from runtime.engine.capacity import kept_saving
-from runtime.engine.engine import Engine, EngineOptions
+from runtime.engine.engine import Engine
+from runtime.engine.shape import EngineOptions
 from runtime.errors import ModelError
 from runtime.http.requests.defaults import Defaults
 from runtime.models.layers import GatedLinear, Linear
 from runtime.models.random_model import DECLARATION, Declaration, checksum, main, write
-from runtime.models.weights import draft_shapes, target_shapes
+from runtime.models.shapes import draft_shapes, target_shapes
 
 PUBLIC = Path(__file__).parents[2] / "benchmarks/qwen3_8_27b.json"
 

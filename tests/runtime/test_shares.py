@@ -13,7 +13,8 @@ from runtime.errors import ModelError
 from runtime.models.layers import Linear, Weight
 from runtime.models.parallel import ShardedWeights, shard_config, shard_draft
 from runtime.models.quant import quantisable
-from runtime.models.weights import draft_shapes, random_weights, target_shapes
+from runtime.models.random_weights import random_weights
+from runtime.models.shapes import draft_shapes, target_shapes
 from runtime.operators import Operators
 
 SHAPE_27B = Path(__file__).resolve().parents[2] / "benchmarks/qwen3_8_27b.json"

@@ -211,7 +211,7 @@ def test_padding_slots_write_nothing(make: Any) -> None:
 def test_gradients_reach_every_leaf(make: Any) -> None:
     from kernels.routes import Routes
     from runtime.config import TargetConfig
-    from runtime.models.weights import target_shapes
+    from runtime.models.shapes import target_shapes
     from runtime.operators import Operators
 
     config = TargetConfig.from_hf(make.target_json())

@@ -16,8 +16,9 @@ from runtime.config import DraftConfig, TargetConfig
 from runtime.engine.engine import Engine
 from runtime.engine.sequence import GenerateRequest
 from runtime.models.drafter import Drafter
+from runtime.models.random_weights import random_weights
+from runtime.models.shapes import draft_shapes, target_shapes
 from runtime.models.target import Target
-from runtime.models.weights import draft_shapes, random_weights, target_shapes
 from runtime.operators import Operators
 from runtime.text.tokenizer import TextTokenizer
 from runtime.training import presets
