@@ -38,7 +38,8 @@ import orchestrator.loop
 from benchmarks import sleepers
 from benchmarks.namespaces import Fleet, fleet, refusal
 from benchmarks.sleepers import ANSWERS, CPU_S, FIXTURES, PAIRS, REQUESTS, STARTUP_S, WARMUPS, Sleeper
-from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPlan, blocks
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPlan
 from campaigns.records import CampaignStatus, Request
 from orchestrator import loop
 from orchestrator.life import Desk
@@ -49,7 +50,8 @@ from orchestrator.startups.startup import StartupHandle
 from orchestrator.stopping import Stopping
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 MIN_EFFICIENCY, MAX_LAG_P99_S, MAX_GROWTH = 0.9, 1.0, 1.25
 _SAY_S = 30

@@ -20,10 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from campaigns.judging.compare import compare
-from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
 from campaigns.records import CampaignStatus, Request, StartupEnd, StartupStatus
 from results.store.writer import Store
-from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import CREATED, Driver
 
 DATASETS = {"gsm8k": 32, "math500": 32, "humaneval": 32, "mbpp": 32, "livecodebench": 16, "structured": 4}
 ROUNDS_PER_REQUEST = 940

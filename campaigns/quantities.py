@@ -6,7 +6,8 @@ not a round. Rounds are never rescaled and a missing quantity is None, never 0.
 
 from __future__ import annotations
 
-from campaigns.records import Reason, Request
+from campaigns.reasons import Reason
+from campaigns.records import Request
 
 _MS = 1e-6
 

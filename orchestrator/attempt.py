@@ -18,7 +18,8 @@ from campaigns.errors import (
     ServerFailed,
 )
 from campaigns.plan import Block
-from campaigns.records import Failure, Reason, StartupEnd, StartupStatus
+from campaigns.reasons import Reason
+from campaigns.records import Failure, StartupEnd, StartupStatus
 from orchestrator.life import Desk, Life
 from orchestrator.servers import commanded
 from orchestrator.startups.cluster import Cluster

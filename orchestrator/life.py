@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any
 from campaigns.errors import IdentityMismatch, NothingAdmissible, ServerFailed
 from campaigns.hashes import token_sha256
 from campaigns.judging.compare import compare
-from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, StartupMode, Step, first_role, life_warmups
-from campaigns.records import FAILED, Calibration, Campaign, Failure, Pair, Reason, Request
+from campaigns.order import first_role, life_warmups
+from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, StartupMode, Step
+from campaigns.reasons import FAILED, Reason
+from campaigns.records import Calibration, Campaign, Failure, Pair, Request
 from campaigns.routes import routes
 from orchestrator.measuring.together import Together
 from orchestrator.output.eta import Left
 from orchestrator.output.journal import Journal
 from orchestrator.output.progress import View
 from orchestrator.preparation import identity
-from orchestrator.preparation.prepare import Prepared, budget_from_server
+from orchestrator.preparation.prepare import Prepared
+from orchestrator.preparation.prompts import budget_from_server
 from results.store.writer import Store
 
 if TYPE_CHECKING:

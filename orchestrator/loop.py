@@ -13,7 +13,8 @@ from pathlib import Path
 
 from campaigns.errors import ServerFailed
 from campaigns.judging.verdicts import counted
-from campaigns.plan import Block, CampaignPlan, blocks
+from campaigns.order import blocks
+from campaigns.plan import Block, CampaignPlan
 from campaigns.records import CampaignStatus
 from orchestrator.abreast import abreast
 from orchestrator.attempt import attempt

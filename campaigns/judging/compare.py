@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 from campaigns.provenance import METHODOLOGY_VERSION
 from campaigns.quantities import client_decode_ns, decoded_tokens, round_ms
-from campaigns.records import FAILED, FLAGS, Exactness, Pair, Reason, Request
+from campaigns.reasons import FAILED, FLAGS, Reason
+from campaigns.records import Exactness, Pair, Request
 
 _CLOCK_TOLERANCE = 0.01  # a larger difference of the median SM clock inside a pair is flagged
 _NS = 1e6

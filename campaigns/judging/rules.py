@@ -16,21 +16,10 @@ import numpy as np
 from campaigns.judging import decision, rules2
 from campaigns.judging.decision import Bars, Figures, holm_shares, t_p
 from campaigns.judging.looks import nominal
-from campaigns.judging.past import FEW, noise_floor
-from campaigns.judging.repeats import mean_repeats, remembering, suspected
-from campaigns.judging.statistics import (
-    MIN_STARTUPS_INTERVAL,
-    Interval,
-    PairEffect,
-    by_startup,
-    mean_contrast,
-    median_or_none,
-    nested_bootstrap,
-    order_contrast,
-    sign_flip_p,
-    startup_medians,
-    t_interval,
-)
+from campaigns.judging.measured import interval_of, of_fixture, of_mean, of_startups
+from campaigns.judging.past import FEW
+from campaigns.judging.repeats import remembering, suspected
+from campaigns.judging.statistics import MIN_STARTUPS_INTERVAL, PairEffect, median_or_none
 from campaigns.judging.verdicts import (
     Evidence,
     Judged,
@@ -39,7 +28,6 @@ from campaigns.judging.verdicts import (
     Setting,
     Verdict,
     counted,
-    evidence,
     show,
     show_interval,
 )
@@ -64,7 +52,7 @@ def rules_of(methodology: int) -> Judge:
 def judge_campaign(samples: Mapping[str, Sample], setting: Setting = DEFAULT) -> Judged:
     """Every fixture, and the campaign: the geometric mean over its fixtures, equal weights."""
     bars = Bars(margin=math.log1p(setting.margin))
-    measured = {name: _fixture(sample, setting) for name, sample in samples.items()}
+    measured = {name: of_fixture(sample, setting) for name, sample in samples.items()}
     if len(measured) == 1:
         [(name, only)] = measured.items()
         told = _told(only, samples[name], setting, bars, bars.alpha)
@@ -77,86 +65,6 @@ def judge_campaign(samples: Mapping[str, Sample], setting: Setting = DEFAULT) ->
 def judge(pairs: Sequence[PairEffect], n_recorded: int, **more: Any) -> Judgement:
     """A campaign of one fixture; `more` are fields of its Sample."""
     return judge_campaign({"": Sample(pairs, n_recorded, **more)}).campaign
-
-
-# -- figures ---------------------------------------------------------------------------------------------------------
-
-
-def _fixture(sample: Sample, setting: Setting) -> Judgement:
-    deltas = by_startup(sample.pairs)
-    found = _figures(startup_medians(deltas), sample, setting)
-    effects = [pair.delta_log for pair in sample.pairs]
-    return replace(
-        found,
-        n_pairs=len(effects),
-        startup_pairs={startup: len(values) for startup, values in deltas.items()},
-        bootstrap=None
-        if setting.looks or not setting.resamples
-        else nested_bootstrap(deltas, setting.seed, setting.resamples),
-        contrast=order_contrast(sample.pairs),
-        pair_range=(min(effects), max(effects)) if effects else None,
-    )
-
-
-def _mean(fixtures: Sequence[Judgement], samples: Sequence[Sample], setting: Setting) -> tuple[Judgement, Sample]:
-    """Over fixtures, in the startups that all of them have."""
-    shared = sorted(set.intersection(*(set(each.startup_medians) for each in fixtures)))
-    resolutions = [sample.resolution for sample in samples if sample.resolution is not None]
-    sample = Sample(
-        (),
-        sum(sample.n_recorded for sample in samples),
-        max(resolutions, default=None),
-        setting.past,
-        _over_fixtures([sample.levels for sample in samples]),
-        _over_fixtures([sample.settle for sample in samples]),
-        mean_repeats([sample.repeats for sample in samples]),
-    )
-    found = _figures(_over_fixtures([each.startup_medians for each in fixtures]), sample, setting)
-    return replace(
-        found,
-        n_pairs=sum(each.n_pairs for each in fixtures),
-        startup_pairs={s: sum(each.startup_pairs[s] for each in fixtures) for s in shared},
-        contrast=mean_contrast([each.contrast for each in fixtures if each.contrast is not None]),
-    ), sample
-
-
-def _over_fixtures(values: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    shared = set.intersection(*(set(each) for each in values))
-    return {s: math.fsum(each[s] for each in values) / len(values) for s in sorted(shared)}
-
-
-def _figures(medians: dict[int, float], sample: Sample, setting: Setting) -> Judgement:
-    """Everything that startups alone say, without a word yet."""
-    values = list(medians.values())
-    interval = _interval(values, Bars.alpha, setting)
-    apart = sample.past.bands([level for s, level in sample.levels.items() if s in medians])
-    return Judgement(
-        evidence=evidence(len(values)),
-        verdict=Verdict.SCREEN,
-        because="",
-        n_pairs=0,
-        startup_medians=medians,
-        startup_pairs={},
-        effect=median_or_none(values),
-        interval=interval,
-        interval_90=_interval(values, Bars.equivalence, setting),
-        p=None if setting.looks else sign_flip_p(values, setting.seed),
-        floor=noise_floor(sample.past, len(values), interval, sample.resolution, apart),
-        bands=apart,
-        look=setting.looks.number(len(values)) if setting.looks else 0,
-    )
-
-
-def _interval(values: Sequence[float], alpha: float, setting: Setting) -> Interval | None:
-    """Of a campaign that is looked at the repeated interval, which holds at all looks together (Jennison and Turnbull
-    1989); none before its first look."""
-    looks = setting.looks
-    level = float(nominal(looks, len(values), alpha))
-    interval = t_interval(values, 1 - level) if level else None
-    if interval is None or looks is None:
-        return interval
-    method = f"repeated {interval.method}, look {looks.number(len(values))} of at most {looks.most}"
-    return replace(interval, level=1 - alpha, method=method)
 
 
 # -- words -----------------------------------------------------------------------------------------------------------
@@ -218,7 +126,7 @@ def _told(
     at = replace(bars, equivalence=float(nominal(setting.looks, measured.n_startups, bars.equivalence)))
     level = nominal(setting.looks, measured.n_startups, alpha)
     verdict = _VERDICTS[int(decision.words(_as_figures(measured, sample.resolution), level, at))]
-    adjusted = _interval(list(measured.startup_medians.values()), alpha, setting) if one_of_many else None
+    adjusted = interval_of(list(measured.startup_medians.values()), alpha, setting) if one_of_many else None
     told = replace(measured, verdict=verdict, adjusted=adjusted)
     told = replace(told, because=_because(told, sample.resolution, bars.margin))
     notes = _notes(told) if one_of_many else (*_look(told, setting, float(level)), *_notes(told))
@@ -309,8 +217,8 @@ def _campaign(
     entered = [name for name, each in fixtures.items() if each.n_pairs]
     if not entered:
         recorded = sum(sample.n_recorded for sample in samples.values())
-        return _told(_figures({}, Sample((), 0), setting), Sample((), recorded), setting, bars, bars.alpha)
-    mean, sample = _mean([fixtures[name] for name in entered], [samples[name] for name in entered], setting)
+        return _told(of_startups({}, Sample((), 0), setting), Sample((), recorded), setting, bars, bars.alpha)
+    mean, sample = of_mean([fixtures[name] for name in entered], [samples[name] for name in entered], setting)
     told = _told(mean, sample, setting, bars, bars.alpha)
     told = _named(told, fixtures, entered)
     slower = [name for name, each in fixtures.items() if each.verdict is Verdict.SLOWER]

@@ -10,7 +10,8 @@ import numpy as np
 from campaigns.judging.decision import Floats, t_quantile
 from campaigns.judging.planning import needed_startups, variances
 from campaigns.judging.statistics import by_startup, nested_bootstrap
-from campaigns.plan import Arm, CampaignPlan, Fixture, Order, Role, ServerPlan, blocks
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, Fixture, Order, Role, ServerPlan
 from campaigns.simulate.worlds import Model
 
 _RESAMPLES = 299  # enough for a coverage; a report takes more

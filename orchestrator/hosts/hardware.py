@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from campaigns.records import DeviceSample, Reason, Request
+from campaigns.reasons import Reason
+from campaigns.records import DeviceSample, Request
 
 # Bits of NVML's clock event reasons (nvml.h).
 POWER_CAP = 0x04

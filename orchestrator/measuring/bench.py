@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from campaigns.errors import ServerFailed
 from campaigns.plan import Block, CampaignPlan, ClientPlan, PairKey, Phase, Role, Step
-from campaigns.records import EnergySource, Reason, Request
+from campaigns.reasons import Reason
+from campaigns.records import EnergySource, Request
 from campaigns.routes import is_refusal
 from campaigns.seeds import measured_seed, warmup_seed
 from orchestrator.hosts.energy import difference_mj

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import h11
 
-from campaigns.records import Reason, Stamp
+from campaigns.reasons import Reason
+from campaigns.records import Stamp
 from orchestrator.measuring.arrivals import Arrivals, arrivals
 from orchestrator.servers.busy import retry_after_s
 from orchestrator.servers.fields import whole_text

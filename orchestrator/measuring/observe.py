@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from campaigns.hashes import counts_sha256, token_sha256
 from campaigns.plan import SHARED, PairKey, Phase, Role
-from campaigns.records import FLAGS, Reason, Request, Stamp
+from campaigns.reasons import FLAGS, Reason
+from campaigns.records import Request, Stamp
 from campaigns.routes import DECODE_STEPS
 from orchestrator.measuring.exchange import Exchange
 from orchestrator.measuring.rounds import client_counts_rounds, counts, emitted_tokens, num_tokens, rounds_of

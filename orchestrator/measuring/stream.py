@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from campaigns.records import OperatorTime, Profile, Reason
+from campaigns.reasons import Reason
+from campaigns.records import OperatorTime, Profile
 from orchestrator.measuring.calls import CallDelta, call_delta, joined
 from orchestrator.measuring.exchange import DONE, Event
 from orchestrator.measuring.speculation import Speculation, speculation

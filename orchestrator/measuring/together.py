@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from campaigns.plan import Phase
-from campaigns.records import Calibration, Reason, Request
+from campaigns.reasons import Reason
+from campaigns.records import Calibration, Request
 
 FLAGGED = 0.05  # beyond calibration's share: named in the report
 MOST = 0.25  # beyond calibration's share: client-clock figures of the startup do not count

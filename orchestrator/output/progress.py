@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from campaigns.plan import CampaignPlan, PairKey, pair_keys
+from campaigns.order import pair_keys
+from campaigns.plan import CampaignPlan, PairKey
 from campaigns.printable import one_line, printable
 from campaigns.records import Pair, Request
 from orchestrator.output import terminal

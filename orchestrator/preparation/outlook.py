@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from campaigns.plan import CampaignPlan, Stop, blocks, life_warmups, pair_keys, several_changes
+from campaigns.order import blocks, life_warmups, pair_keys
+from campaigns.plan import CampaignPlan, Stop, several_changes
 from campaigns.provenance import canonical_json
 from orchestrator.preparation.prepare import Prepared
 from results.history.pace import GUESS, Pace, pace

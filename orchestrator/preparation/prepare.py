@@ -288,15 +288,3 @@ def _capacity(args: Sequence[str], checkpoint: Checkpoint) -> int:
     if told is not None and not (told.isdecimal() and int(told)):
         raise UsageError(f"server.args: --max-model-len {told}: must be a whole number above 0")
     return int(told) if told else checkpoint.capacity
-
-
-def budget_from_server(fixture: Fixture, num_prompt_tokens: int | None, capacity: int | None) -> int:
-    """The budget where no tokenizer files are at hand: from the live server's own count, or the fixture's cap."""
-    if num_prompt_tokens is not None and capacity is not None:
-        return budget(fixture, num_prompt_tokens, capacity)
-    if fixture.max_tokens is None:
-        raise UsageError(
-            f"fixture {fixture.id}: the server has no /tokenize and no tokenizer files are known, so its budget cannot "
-            "be counted; give the fixture a max_tokens, or all of them one with campaign.max_tokens"
-        )
-    return fixture.max_tokens

@@ -1,4 +1,4 @@
-"""Token ids of a campaign's prompts, counted before the lease from the checkpoint's tokenizer files.
+"""Token ids of a campaign's prompts, counted before the lease from the checkpoint's tokenizer files; token budgets.
 
 Deliberately not the server's code: each startup compares these ids with the server's `/tokenize`, which only proves
 something because the two were made apart. Knows nothing of servers or leases.
@@ -95,6 +95,18 @@ def budget(fixture: Fixture, num_prompt_tokens: int, capacity: int) -> int:
             f"{num_prompt_tokens} prompt tokens leaves {left}"
         )
     return fixture.max_tokens or left
+
+
+def budget_from_server(fixture: Fixture, num_prompt_tokens: int | None, capacity: int | None) -> int:
+    """The budget where no tokenizer files are at hand: from the live server's own count, or the fixture's cap."""
+    if num_prompt_tokens is not None and capacity is not None:
+        return budget(fixture, num_prompt_tokens, capacity)
+    if fixture.max_tokens is None:
+        raise UsageError(
+            f"fixture {fixture.id}: the server has no /tokenize and no tokenizer files are known, so its budget cannot "
+            "be counted; give the fixture a max_tokens, or all of them one with campaign.max_tokens"
+        )
+    return fixture.max_tokens
 
 
 def _tokenizer(path: Path) -> Tokenizer:

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.errors import IdentityMismatch, NoDevice, ServerFailed
-from campaigns.plan import Arm, Block, CampaignPlan, Fixture, Role, StartupMode, Step, first_role
-from campaigns.records import Calibration, DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
+from campaigns.order import first_role
+from campaigns.plan import Arm, Block, CampaignPlan, Fixture, Role, StartupMode, Step
+from campaigns.reasons import Reason
+from campaigns.records import Calibration, DeviceSample, Process, Request, Startup, StartupEnd, StartupStatus
 from orchestrator.hosts.boundary import device_states
 from orchestrator.hosts.claim import pick_patiently
 from orchestrator.hosts.cpu import CpuInventory

@@ -21,7 +21,8 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from campaigns.errors import CampaignError, LeaseTimeout, ServerFailed
 from campaigns.plan import Block, CampaignPlan, Fixture, Role, Step
-from campaigns.records import DeviceSample, Process, Reason, Request, Startup, StartupEnd, StartupStatus
+from campaigns.reasons import Reason
+from campaigns.records import DeviceSample, Process, Request, Startup, StartupEnd, StartupStatus
 from orchestrator.hosts.lease import RETURN_S
 from orchestrator.hosts.locks import Kind, LockFolder
 from orchestrator.hosts.process import alive, die_with_parent

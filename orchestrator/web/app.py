@@ -36,7 +36,8 @@ from results.reading.summary import summarise
 from results.reports.headline import headline
 from results.reports.html import templates
 from results.reports.report import render
-from results.store.reader import MigratedCopy, Reader
+from results.store.copies import MigratedCopy
+from results.store.reader import Reader
 
 _HERE = Path(__file__).parent
 _EVERY_S = 1.0  # between two looks at a running campaign

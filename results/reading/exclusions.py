@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from campaigns.records import Failure, Reason
+from campaigns.reasons import Reason
+from campaigns.records import Failure
 from results.reading.levels import Source
 
 EXCLUDING = frozenset(

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import bindparam, text
 
-from campaigns.records import Reason
+from campaigns.reasons import Reason
 from campaigns.scope import Scope
 from results.store.reader import Reader
 

@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, text
 
 from campaigns.judging.repeats import Repeats
 from campaigns.plan import StartupMode
-from campaigns.records import Reason
+from campaigns.reasons import Reason
 from results.reading.effects import Effects, PairOf
 from results.reading.levels import Source
 from results.store.reader import Reader

@@ -19,7 +19,8 @@ from campaigns.judging.rules import rules_of
 from campaigns.judging.statistics import holm, mismatch_bound
 from campaigns.judging.verdicts import Evidence, Judged, Judgement, Verdict, counted
 from campaigns.plan import Mode, Role
-from campaigns.records import FAILED, FLAGS, Campaign, CampaignStatus, Exactness, Failure, Look, Reason
+from campaigns.reasons import FAILED, FLAGS, Reason
+from campaigns.records import Campaign, CampaignStatus, Exactness, Failure, Look
 from campaigns.remarks import Mark
 from results.conditions.arrivals import ClientClock, client_clock
 from results.conditions.energy import energy_line

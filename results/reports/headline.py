@@ -13,7 +13,8 @@ from campaigns.judging.statistics import percent
 from campaigns.judging.verdicts import Evidence, Judgement, Verdict, counted
 from campaigns.plan import SHARED, Arm, differences, several_changes
 from campaigns.printable import one_line
-from campaigns.records import CampaignStatus, Reason
+from campaigns.reasons import Reason
+from campaigns.records import CampaignStatus
 from results.reading.looks import looks_of
 from results.reading.summary import Summary, is_aa
 from results.reports import cells

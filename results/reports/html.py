@@ -20,8 +20,9 @@ from results.reading import frames
 from results.reading.exclusions import excluded, grouped
 from results.reading.groups import Group
 from results.reading.summary import Summary, is_aa
-from results.reports import cells, figures, tables
+from results.reports import cells, figures
 from results.reports.answers import side_by_side
+from results.reports.contexts import by_context
 from results.reports.headline import headline
 from results.reports.markdown import all_tables, notes
 from results.reports.svg import svg
@@ -109,7 +110,7 @@ def _drawings(summary: Summary, reader: Reader) -> Iterator[tuple[str, Callable[
     for group in figures.drawable(summary.groups):
         yield from _round_drawings(summary, reader, group, by_group[group.id], measured)
         yield f"{group.id}: acceptance", partial(figures.acceptance, group=group), 1
-    sized = tables.by_context(summary.groups)
+    sized = by_context(summary.groups)
     if len(sized) > 1:
         limit = limit_of(summary.lives)
         yield "Round times over the context", partial(figures.levels_by_context, sized=sized, limit=limit), 1

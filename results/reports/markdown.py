@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from campaigns.judging.verdicts import counted
 from campaigns.plan import differences
 from campaigns.printable import one_line, printable
-from campaigns.records import Failure, Reason
+from campaigns.reasons import Reason
+from campaigns.records import Failure
 from campaigns.remarks import Score
 from campaigns.scope import Scope
 from results.conditions.health import Determinism, told_once
 from results.reading.summary import Summary, bound, is_aa
-from results.reports import cells, profile, tables
+from results.reports import cells, contexts, corpora, profile, tables
 from results.reports.headline import arms, headline
 from results.reports.tables import Table
 
@@ -30,14 +31,14 @@ def markdown(summary: Summary, scores: Sequence[Score] = (), *, all_quantiles: b
 def all_tables(summary: Summary, scores: Sequence[Score], *, all_quantiles: bool = False) -> Iterator[Table]:
     """Every table that the campaign has data for, in the order of reading."""
     if summary.profiled:
-        shown = profile.table(summary.profiles), tables.scores(scores), tables.lives(summary)
+        shown = profile.table(summary.profiles), corpora.scores(scores), tables.lives(summary)
         yield from (table for table in shown if table is not None)
         return
     yield tables.metrics(summary, all_quantiles=all_quantiles)
     optional = (
-        tables.datasets(summary) if summary.plan["corpus"] else None,
-        tables.contexts(summary),
-        tables.scores(scores),
+        corpora.datasets(summary) if summary.plan["corpus"] else None,
+        contexts.table(summary),
+        corpora.scores(scores),
         tables.startups(summary),
         tables.order(summary),
         tables.lives(summary),

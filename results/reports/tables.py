@@ -1,23 +1,16 @@
 """The tables of a report as headers and rows of text: Markdown, HTML and CSV lay out the same ones.
 
 Layouts follow what the users of such campaigns publish: metric × fixture with control / candidate, startup rows with
-their median, context length × figures, dataset × rates, remaining facts.
+their median. Other tables: `contexts`, `corpora`, `pooled`, `profile`.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from campaigns.judging.statistics import MAX_STARTUPS_EXACT, RESAMPLES, median_or_none, mismatch_bound
 from campaigns.judging.verdicts import counted
-from campaigns.plan import Role
-from campaigns.remarks import Score
-from campaigns.scorers.paired import Discordance, discordance, newest
-from results.conditions.limits import limit_of
-from results.reading.exclusions import context_length
 from results.reading.groups import Group
 from results.reading.levels import ArmLevels
 from results.reading.summary import Summary
@@ -66,7 +59,7 @@ def _metric_rows(summary: Summary, refused_too: bool) -> list[tuple[str, Callabl
         ),
         ("warm TTFT ms", arms(lambda a: a.ttft_ms, 3)),
         ("cold TTFT ms", arms(lambda a: a.cold_ttft_ms, 3)),
-        (f"decode tok/s ({_clock(summary)})", arms(lambda a: a.decode_tokens_per_s, 3)),
+        (f"decode tok/s ({clock_words(summary)})", arms(lambda a: a.decode_tokens_per_s, 3)),
         *_energy_lines(summary),
         ("accepted drafts per round", arms(lambda a: a.accepted_drafts_per_round, 6)),
         ("emitted tokens per round (first token included)", arms(lambda a: a.emitted_tokens_per_round, 6)),
@@ -119,7 +112,7 @@ def _arms(group: Group) -> tuple[ArmLevels, ArmLevels]:
     return group.control, group.candidate
 
 
-def _clock(summary: Summary) -> str:
+def clock_words(summary: Summary) -> str:
     return "engine clock" if summary.source.engine_averages else "client clock"
 
 
@@ -224,99 +217,6 @@ def number_or_dash(ns: int | None) -> str:
     return cells.number(None if ns is None else ns * 1e-9, 2)
 
 
-def datasets(summary: Summary) -> Table:
-    """A corpus by dataset: cases, exact pairs, decode rates, acceptance."""
-    cases = Counter(fixture["dataset"] for fixture in summary.plan["fixtures"])
-    rows = tuple(
-        (
-            group.id,
-            str(cases[group.fixture]),
-            exact_pairs(group),
-            cells.both(group.control.decode_tokens_per_s, group.candidate.decode_tokens_per_s, 3),
-            cells.share(group.candidate.draft_acceptance_rate, 4),
-            cells.both(group.candidate.accepted_drafts_per_round, group.candidate.emitted_tokens_per_round, 6),
-            cells.number(group.candidate.drafted_per_round, 4),
-            f"{group.control.n_capped} / {group.candidate.n_capped}",
-        )
-        for group in summary.groups
-    )
-    header = (
-        "dataset",
-        "cases",
-        "exact pairs",
-        "control / candidate tok/s",
-        "accepted %",
-        "accepted / emitted per round",
-        "proposed per round",
-        "capped",
-    )
-    return Table("Corpus", header, rows, f"tok/s: tokens after the first over seconds of decoding, {_clock(summary)}.")
-
-
-def contexts(summary: Summary) -> Table | None:
-    """Fixtures whose names are context lengths: what pull requests publish, and the growth from one to the next."""
-    sized = by_context(summary.groups)
-    if len(sized) < 2:
-        return None
-    limit = limit_of(summary.lives)
-    header = (
-        "context",
-        "control ms",
-        "candidate ms",
-        "paired effect",
-        "95 %",
-        "control / candidate tok/s",
-        "accepted / emitted per round",
-        *(["limit ms"] if limit else []),
-        "cold TTFT s",
-        "growth",
-    )
-    rows = tuple(
-        (
-            f"{length}" if group.seed is None or _one_seed(summary, group) else f"{length}, seed {group.seed}",
-            cells.number(group.control.level_ms, 3),
-            cells.number(group.candidate.level_ms, 3),
-            cells.effect(group.judgement.effect),
-            cells.bounds(group.judgement.interval),
-            cells.both(group.control.decode_tokens_per_s, group.candidate.decode_tokens_per_s, 3),
-            cells.both(group.candidate.accepted_drafts_per_round, group.candidate.emitted_tokens_per_round, 6),
-            *([cells.number(limit.ms(length), 3)] if limit else []),
-            cells.number(_seconds(group.candidate.cold_ttft_ms), 3),
-            growth(before, (length, group)),
-        )
-        for before, (length, group) in zip([None, *sized[:-1]], sized, strict=True)
-    )
-    note = (
-        "tok/s: of decoding, at the acceptance that was measured. Growth: the candidate's additional ms over the row "
-        "above, and per 1024 tokens."
-    )
-    return Table("Context", header, rows, f"{note} {limit.words()}" if limit else note)
-
-
-def by_context(groups: Sequence[Group]) -> list[tuple[int, Group]]:
-    """Groups whose fixtures are named after a context length, by that length."""
-    lengths = ((context_length(group.fixture), group) for group in groups)
-    return sorted(((length, group) for length, group in lengths if length), key=lambda item: item[0])
-
-
-def growth(before: tuple[int, Group] | None, now: tuple[int, Group]) -> str:
-    if before is None or before[0] == now[0]:
-        return cells.DASH
-    levels = before[1].candidate.level_ms, now[1].candidate.level_ms
-    if levels[0] is None or levels[1] is None:
-        return cells.DASH
-    added = levels[1] - levels[0]
-    return f"{added:+.3f} ({added / ((now[0] - before[0]) / 1024):.6f} per 1024)"
-
-
-def _one_seed(summary: Summary, group: Group) -> bool:
-    return sum(other.fixture == group.fixture for other in summary.groups) == 1
-
-
-def _seconds(value_ms: float | None) -> float | None:
-    return None if value_ms is None else value_ms / 1e3
-
-
 def order(summary: Summary) -> Table | None:
     """Which arm went first how often, and whether it mattered."""
     rows = []
@@ -330,48 +230,3 @@ def order(summary: Summary) -> Table | None:
         rows.append((group.id, first, imbalance, cells.effect(contrast.value), signs, cells.number(contrast.p, 4)))
     header = ("fixture", "control / candidate first", "imbalance", "order contrast", "agreeing neighbours", "p")
     return Table("Order", header, tuple(rows), f"Declared order: {summary.plan['order']}.") if rows else None
-
-
-def scores(found: Sequence[Score]) -> Table | None:
-    """The newest verdict of each scorer on each answer, counted per arm; capped and ineligible apart."""
-    last = newest(found).values()
-    names = list(dict.fromkeys(score.scorer for score in last))
-    if not names:
-        return None
-    rows = tuple(
-        (
-            name,
-            *(_score_cell([s for s in last if s.scorer == name and s.role is role]) for role in Role),
-            *_discordant(discordance(last, name)),
-        )
-        for name in names
-    )
-    return Table(
-        "Scores",
-        ("scorer", "control", "candidate", "only control / only candidate passed", "McNemar p"),
-        rows,
-        "Capped answers fail at their cap; ineligible ones leave the denominator; p: exact, over discordant pairs."
-        + _checked_afterwards(last),
-    )
-
-
-def _checked_afterwards(found: Iterable[Score]) -> str:
-    """Answers whose server was not asked to follow the whole schema."""
-    answers = sum("checked_afterwards" in json.loads(score.details_json) for score in found)
-    sentence = " In {} a part of the schema that no grammar follows was checked on the finished answer."
-    return sentence.format(counted(answers, "answer")) if answers else ""
-
-
-def _discordant(found: Discordance) -> tuple[str, str]:
-    if not found.n_pairs:
-        return cells.DASH, cells.DASH
-    return f"{found.only_control} / {found.only_candidate}", cells.number(found.p, 4)
-
-
-def _score_cell(found: Sequence[Score]) -> str:
-    outcomes = [score.outcome for score in found]
-    eligible = len(outcomes) - outcomes.count("ineligible")
-    apart = [
-        f"{outcomes.count(word)} {word}" for word in ("capped", "timeout", "error", "ineligible") if word in outcomes
-    ]
-    return f"{outcomes.count('passed')}/{eligible}" + (f" ({', '.join(apart)})" if apart else "")

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from campaigns.plan import Block, PairKey
-from campaigns.records import FAILED
+from campaigns.reasons import FAILED
 
 # A pair counts when it and both of its requests stand in the newest attempt of their block, and when nobody found at
 # the end of its server's life that files had changed meanwhile.

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from runtime.models.shapes import Shapes
-from runtime.models.weights import FP32_NAMES
+from runtime.models.shapes import FP32_NAMES, Shapes
 
 
 def random_weights(

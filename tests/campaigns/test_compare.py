@@ -8,8 +8,10 @@ import pytest
 from campaigns.hashes import token_sha256
 from campaigns.judging.compare import compare, divergence, exactness, required_level
 from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan, Step
-from campaigns.records import Exactness, Reason
-from results.transfer.synthetic import Driver, Script, Trajectory, without_engine
+from campaigns.reasons import Reason
+from campaigns.records import Exactness
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver, without_engine
 
 PLAN = CampaignPlan("unit", Arm("a"), Arm("b"), (Fixture("alpha", "{}", (0,)),), ServerPlan("null"))
 

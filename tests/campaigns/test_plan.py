@@ -10,18 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaigns.plan import (
-    Arm,
-    CampaignPlan,
-    Fixture,
-    Order,
-    Role,
-    ServerPlan,
-    blocks,
-    first_role,
-    life_warmups,
-    pair_keys,
-)
+from campaigns.order import blocks, first_role, life_warmups, pair_keys
+from campaigns.plan import Arm, CampaignPlan, Fixture, Order, Role, ServerPlan
 
 
 def plan(**changes: object) -> CampaignPlan:

@@ -23,7 +23,8 @@ import pytest
 
 from campaigns.errors import CannotExecute, Exit, HelperLost, RayLost, ServerFailed
 from campaigns.plan import Block, Role, Step
-from campaigns.records import CampaignStatus, Reason, StartupEnd, StartupStatus
+from campaigns.reasons import Reason
+from campaigns.records import CampaignStatus, StartupEnd, StartupStatus
 from orchestrator.checkouts.places import ROOT
 from orchestrator.cli import main
 from orchestrator.life import Desk
@@ -31,7 +32,8 @@ from orchestrator.stopping import NotNeeded, Stopped, Stopping
 from results.reading.summary import summarise
 from results.reports.layout import lay_out
 from results.store.reader import Reader
-from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import CREATED, Driver
 
 SMALL = ("campaign.startups=2", "campaign.pairs=1")
 

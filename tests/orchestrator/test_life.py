@@ -16,22 +16,10 @@ import pytest
 from rich.console import Console
 
 from campaigns.errors import IdentityMismatch, NothingAdmissible, ServerFailed
-from campaigns.plan import (
-    Arm,
-    Block,
-    CampaignPlan,
-    Fixture,
-    Mode,
-    PairKey,
-    Phase,
-    Role,
-    ServerPlan,
-    StartupMode,
-    Step,
-    blocks,
-    pair_keys,
-)
-from campaigns.records import Campaign, Reason, Request, Round, Startup
+from campaigns.order import blocks, pair_keys
+from campaigns.plan import Arm, Block, CampaignPlan, Fixture, Mode, PairKey, Phase, Role, ServerPlan, StartupMode, Step
+from campaigns.reasons import Reason
+from campaigns.records import Campaign, Request, Round, Startup
 from campaigns.routes import refusal_name
 from orchestrator.life import Desk, Life
 from orchestrator.output.journal import Journal

@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
-from campaigns.records import CampaignStatus, Failure, Reason
+from campaigns.reasons import Reason
+from campaigns.records import CampaignStatus, Failure
 from campaigns.remarks import Decision, Probe
 from orchestrator.cli import main
 from results.store.writer import Store
-from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import CREATED, Driver
 
 RED, TITLE, C1, TURNED = "\x1b[31m", "\x1b]0;owned\x07", "\x9b31m", "\u202egnp.exe"
 EVIL = f"=1+1{RED}{TITLE}{C1}{TURNED}✓"

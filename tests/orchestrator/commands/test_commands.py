@@ -14,7 +14,8 @@ from campaigns.errors import Exit
 from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
 from orchestrator.cli import main, parser
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 PLAN = CampaignPlan("t", Arm("a"), Arm("b"), (Fixture("f", "{}", (1,)),), ServerPlan("null"), startups=1, pairs=1)
 

@@ -14,7 +14,8 @@ from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
 from orchestrator.cli import main, parser
 from orchestrator.commands.host.completion import candidates
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 BIN = Path(sys.executable).parent
 

@@ -14,7 +14,8 @@ from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
 from orchestrator.cli import parser
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 PLAN = CampaignPlan("t", Arm("a"), Arm("b"), (Fixture("f", "{}", (1,)),), ServerPlan("null"), startups=1, pairs=1)
 # With STORE and FIRST, an id. Each prints before it changes anything, or changes what may be changed twice.

@@ -23,7 +23,8 @@ from orchestrator.cli import main
 from orchestrator.output.progress import Output, View
 from results.reports.layout import lay_out
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 PLAN = CampaignPlan("piped", Arm("a"), Arm("b|c"), (Fixture("f", "{}", (0,)),), ServerPlan("null"), startups=3, pairs=2)
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from campaigns.errors import UsageError
-from campaigns.records import DeviceSample, Reason, Request
+from campaigns.reasons import Reason
+from campaigns.records import DeviceSample, Request
 from orchestrator.hosts import sampler as sampling
 from orchestrator.hosts.hardware import POWER_CAP, SLOWDOWN, with_samples
 from orchestrator.hosts.inventory import open_inventory

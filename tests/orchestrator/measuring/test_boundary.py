@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from campaigns.judging.compare import compare
 from campaigns.plan import PairKey, Phase, Role
-from campaigns.records import Reason, Request, Stamp
+from campaigns.reasons import Reason
+from campaigns.records import Request, Stamp
 from orchestrator.measuring.exchange import Event, Exchange
 from orchestrator.measuring.observe import Context, observe
 from orchestrator.measuring.stream import read

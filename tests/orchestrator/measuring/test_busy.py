@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from campaigns.errors import ServerFailed
-from campaigns.plan import Arm, CampaignPlan, ClientPlan, Fixture, Role, ServerPlan, blocks
-from campaigns.records import Reason
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, ClientPlan, Fixture, Role, ServerPlan
+from campaigns.reasons import Reason
 from orchestrator.measuring.bench import Attempt, Bench
 from orchestrator.servers.adapters import open_adapter
 from orchestrator.servers.adapters.control import ask

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns.errors import HelperLost, UsageError
-from campaigns.records import Reason, Stamp
+from campaigns.reasons import Reason
+from campaigns.records import Stamp
 from orchestrator.measuring import calibration
 from orchestrator.measuring.arrivals import arrivals
 from orchestrator.measuring.calibration import Sight, calibrate, null_server, observe_null, summary

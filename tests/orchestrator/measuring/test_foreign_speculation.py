@@ -10,7 +10,8 @@ import pytest
 
 from campaigns.judging.compare import compare, exactness
 from campaigns.plan import Fixture, Role, Sampling
-from campaigns.records import Exactness, Reason, Request
+from campaigns.reasons import Reason
+from campaigns.records import Exactness, Request
 from campaigns.routes import ACCEPTED, DRAFTED, DRAFTS
 from orchestrator.measuring.speculation import Speculation, speculation
 from orchestrator.servers.adapters import Ask, open_adapter

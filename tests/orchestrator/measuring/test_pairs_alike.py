@@ -11,17 +11,8 @@ from typing import Any
 
 import pytest
 
-from campaigns.plan import (
-    Arm,
-    CampaignPlan,
-    ClientPlan,
-    Fixture,
-    Order,
-    Role,
-    ServerPlan,
-    StartupMode,
-    blocks,
-)
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, ClientPlan, Fixture, Order, Role, ServerPlan, StartupMode
 from campaigns.seeds import measured_seed
 from orchestrator.measuring.bench import Attempt, Bench
 from orchestrator.measuring.client import Client

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.plan import Phase, Role, blocks
-from campaigns.records import Calibration, Failure, Reason, Request, Round
+from campaigns.order import blocks
+from campaigns.plan import Phase, Role
+from campaigns.reasons import Reason
+from campaigns.records import Calibration, Failure, Request, Round
 from orchestrator.measuring.together import FLAGGED, MOST, Together
 from results.reading.summary import summarise
 from results.reports.report import render

@@ -18,7 +18,8 @@ from campaigns import quantities
 from campaigns.hashes import token_sha256
 from campaigns.judging.compare import compare
 from campaigns.plan import Role
-from campaigns.records import FAILED, Exactness, OperatorTime, Profile, Reason, Request
+from campaigns.reasons import FAILED, Reason
+from campaigns.records import Exactness, OperatorTime, Profile, Request
 from campaigns.routes import DECODE_STEPS
 from orchestrator.measuring.observe import observe
 from orchestrator.output.journal import Journal

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, ServerPlan, pair_keys
+from campaigns.order import pair_keys
+from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, ServerPlan
 from campaigns.records import Exactness, Pair
 from orchestrator.output.eta import LONG_CHARACTERS, Left, Pace, in_words
 from orchestrator.output.progress import View

@@ -27,7 +27,8 @@ from orchestrator.scoring.scorer import ScorerProcess
 from orchestrator.scoring.scoring import Settings, score_campaign
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 IDS = ("gsm8k/0", "humaneval/0", "mbpp/41", "livecodebench/own_01", "structured/own/json-object")
 RIGHT = {

@@ -14,7 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from campaigns.errors import UsageError
 from campaigns.fixtures import PUBLIC_CAPACITY, curve_fixtures
-from campaigns.plan import Fixture, Mode, Order, StartupMode, pair_keys
+from campaigns.order import pair_keys
+from campaigns.plan import Fixture, Mode, Order, StartupMode
 from orchestrator.checkouts.places import CONF
 from orchestrator.settings import keys, limits
 from orchestrator.settings.config import Config, register_schema

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from campaigns.errors import WorldError
-from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan, blocks
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan
 from orchestrator.startups.cluster import connect
 from orchestrator.startups.startup import StartupHandle
 

@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 
 from campaigns.errors import LeaseTimeout, NoDevice, ServerFailed, UsageError, WorldError
-from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPlan, blocks
-from campaigns.records import FAILED, Reason, StartupStatus
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, Role, ServerPlan
+from campaigns.reasons import FAILED, Reason
+from campaigns.records import StartupStatus
 from orchestrator.diagnosis.net import listening
 from orchestrator.hosts import reaper
 from orchestrator.hosts.inventory import open_inventory

@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 
 from campaigns.errors import LeaseTimeout, NoDevice
-from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan, blocks
-from campaigns.records import Reason, StartupStatus
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan
+from campaigns.reasons import Reason
+from campaigns.records import StartupStatus
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import Kind, LockFolder

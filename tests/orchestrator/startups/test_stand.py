@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from campaigns.errors import HelperLost, LeaseTimeout, ServerFailed
-from campaigns.plan import Arm, Block, CampaignPlan, Fixture, LeasePlan, Phase, Role, ServerPlan, StartupMode, blocks
-from campaigns.records import EnergySource, Reason, StartupStatus
+from campaigns.order import blocks
+from campaigns.plan import Arm, Block, CampaignPlan, Fixture, LeasePlan, Phase, Role, ServerPlan, StartupMode
+from campaigns.reasons import Reason
+from campaigns.records import EnergySource, StartupStatus
 from orchestrator.hosts import reaper
 from orchestrator.servers.adapters import open_adapter
 from orchestrator.startups.stand import Assignment, Stand

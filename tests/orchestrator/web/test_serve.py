@@ -20,8 +20,10 @@ from urllib.parse import urlencode
 import pytest
 import uvicorn
 
-from campaigns.plan import Arm, CampaignPlan, Fixture, Mode, Role, ServerPlan, blocks
-from campaigns.records import CampaignStatus, Failure, Reason
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, Fixture, Mode, Role, ServerPlan
+from campaigns.reasons import Reason
+from campaigns.records import CampaignStatus, Failure
 from campaigns.remarks import Annotation
 from campaigns.remarks import Mark as Mark_
 from orchestrator.cli import main
@@ -31,7 +33,8 @@ from results.history.entries import Judged, history
 from results.reading.summary import summarise
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import CREATED, Driver
 
 Answer = tuple[int, str, dict[str, str]]  # status, text, headers
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(2)</script>'

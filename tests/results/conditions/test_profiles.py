@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from campaigns.plan import Mode, Role
-from campaigns.records import OperatorTime, Profile, Reason
+from campaigns.reasons import Reason
+from campaigns.records import OperatorTime, Profile
 from orchestrator.cli import main
 from results.history.entries import history
 from results.history.evidence import evidence

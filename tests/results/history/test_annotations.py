@@ -6,13 +6,15 @@ import sqlite3
 
 import pytest
 
-from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
 from campaigns.records import CampaignStatus
 from orchestrator.cli import main
 from results.history.entries import Filter, history
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 PLAN = CampaignPlan(
     name="noted",

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Mode, Order, PairKey, Role, ServerPlan
-from campaigns.records import Failure, Reason
+from campaigns.reasons import Reason
+from campaigns.records import Failure
 from orchestrator.cli import main
 from results.history.entries import Filter, history
 from results.reading.frames import requests as request_frame
@@ -21,7 +22,8 @@ from results.reports.layout import lay_out
 from results.store.hashing import row_sha256
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 PLAN = CampaignPlan(
     name="nightly",

@@ -8,12 +8,14 @@ from datetime import datetime, timedelta
 import pytest
 
 from campaigns.errors import Exit
-from campaigns.plan import Fixture, Phase, blocks, life_warmups
+from campaigns.order import blocks, life_warmups
+from campaigns.plan import Fixture, Phase
 from results.history.forecast import costs
 from results.history.pace import GUESS, pace
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import CREATED, Driver
 from tests.results.history.test_history import HOST, PLAN, run, script
 
 LIKE = HOST | {"weights_sha256": "ab" * 32, "server.args": "[]"}

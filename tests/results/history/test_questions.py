@@ -9,14 +9,15 @@ import pytest
 
 from campaigns.errors import UsageError
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
-from campaigns.records import Reason
+from campaigns.reasons import Reason
 from orchestrator.cli import main
 from results.history.entries import history
 from results.history.meanings import ANEW, CAMPAIGNS, MEANINGS, schema, unit
 from results.history.query import query
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 DOCS = Path(__file__).parents[3] / "docs" / "history.md"
 QUESTIONS = dict(re.findall(r"\*\*([^*]+)\*\*\n\n```sql\n(.+?)```", DOCS.read_text(), re.DOTALL))

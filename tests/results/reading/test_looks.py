@@ -13,7 +13,8 @@ from results.reading.looks import judgeable, n_seen
 from results.reading.summary import summarise
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 from tests.results.reports.test_report import PLAN
 
 FIVE = replace(PLAN, fixtures=(Fixture("short", "{}", (0,)),), startups=5, pairs=4)

@@ -11,8 +11,10 @@ import pytest
 from campaigns.errors import Exit
 from campaigns.judging.repeats import LEVEL, remembering
 from campaigns.judging.verdicts import Verdict
-from campaigns.plan import Fixture, PairKey, Role, Sampling, Seeds, StartupMode, blocks
-from campaigns.records import Failure, Reason
+from campaigns.order import blocks
+from campaigns.plan import Fixture, PairKey, Role, Sampling, Seeds, StartupMode
+from campaigns.reasons import Reason
+from campaigns.records import Failure
 from campaigns.seeds import measured_seed, warmup_seed
 from results.history.entries import history
 from results.reading.effects import effects
@@ -22,7 +24,8 @@ from results.reports.report import render
 from results.store.hashing import row_sha256
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import CREATED, Driver
 from tests.results.reports.test_report import PLAN
 
 LIVES = replace(

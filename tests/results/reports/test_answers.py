@@ -20,7 +20,8 @@ from results.reports.answers import MAX_CHARACTERS, parted_texts
 from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 from tests.results.reports.test_page import CHROMIUM, PROBE, framed, look
 
 CASES = tuple(f"gsm8k/{n}" for n in range(6))

@@ -6,13 +6,15 @@ from xml.etree import ElementTree
 import pytest
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
-from campaigns.records import CampaignStatus, Reason
+from campaigns.reasons import Reason
+from campaigns.records import CampaignStatus
 from results.reading.summary import summarise
 from results.reports.for_ci import MAX_LINES, github, junit
 from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 FACTORS = {"quick": 0.9, "slow": 1.1, "same": 1.0, "odd": 0.9, "bad": 0.9}
 PLAN = CampaignPlan(

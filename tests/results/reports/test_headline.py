@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from campaigns.judging.statistics import NoiseFloor
-from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
 from campaigns.records import Calibration
 from results.conditions.load import HostLoad
 from results.reading.summary import summarise
@@ -13,7 +14,8 @@ from results.reports.headline import headline
 from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 PLAN = CampaignPlan(
     name="told",

@@ -16,7 +16,8 @@ from orchestrator.studies.neighbours import Turn, _check, _order, _probe
 from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 HOST = {"host.device_names": "GPU A", "host.cpu": "cpu"}
 PLAN = CampaignPlan(

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from campaigns.plan import blocks
-from campaigns.records import CampaignStatus, DeviceSample, Failure, Reason
+from campaigns.order import blocks
+from campaigns.reasons import Reason
+from campaigns.records import CampaignStatus, DeviceSample, Failure
 from orchestrator.cli import main
 from results.conditions.health import told_once
 from results.conditions.load import HostLoad
 from results.store.writer import Store
-from results.transfer.synthetic import CREATED, Driver, Trajectory
+from results.transfer.scripts import Trajectory
+from results.transfer.synthetic import CREATED, Driver
 from tests.results.reports.test_report import PLAN, report, script
 
 DIED = "the server died during a request: exit code -9"

@@ -7,12 +7,14 @@ import pytest
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
 from campaigns.printable import json_text, one_line, printable
-from campaigns.records import CampaignStatus, Failure, Reason
+from campaigns.reasons import Reason
+from campaigns.records import CampaignStatus, Failure
 from campaigns.remarks import Annotation, Mark
 from orchestrator.cli import main
 from orchestrator.web.app import Pages
 from results.store.writer import Store
-from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import CREATED, Driver
 
 EVIL = "\x1b[2J\x07\r\u202egnp\x85\u2028\n| x | y | $a_{ \\d \x9b31m\t\u2066"
 COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

@@ -18,7 +18,8 @@ from results.reading.summary import summarise
 from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 BLUNT = Calibration(2000, 110_000, 400_000, 800, 20_000, 6_000)  # a client that cannot see 0.005 ms
 KEEN = Calibration(2000, 110_000, 400_000, 100, 5_000, 1)  # six decimals of a ms were published

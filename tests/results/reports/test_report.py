@@ -15,8 +15,10 @@ import pytest
 
 from campaigns.errors import Exit
 from campaigns.judging.verdicts import Verdict
-from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan, StartupMode, blocks
-from campaigns.records import Calibration, CampaignStatus, Failure, Reason, StartupEnd, StartupStatus
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan, StartupMode
+from campaigns.reasons import Reason
+from campaigns.records import Calibration, CampaignStatus, Failure, StartupEnd, StartupStatus
 from orchestrator.cli import main
 from results.history.entries import history
 from results.reading import frames
@@ -28,7 +30,8 @@ from results.reports.report import render
 from results.reports.report_json import content
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import CREATED, Driver, Script, Trajectory, without_engine
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import CREATED, Driver, without_engine
 
 GOLDEN = Path(__file__).with_name("golden")
 PLAN = CampaignPlan(

@@ -20,7 +20,8 @@ from results.reports.headline import headline
 from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 from tests.results.reports.test_report import PLAN
 
 GOLDEN = Path(__file__).with_name("golden")

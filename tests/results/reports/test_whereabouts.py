@@ -13,7 +13,8 @@ from results.reading.summary import summarise
 from results.reports.report import render
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 PLAN = CampaignPlan(
     name="fleet",

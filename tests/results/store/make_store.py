@@ -12,12 +12,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan, blocks
-from campaigns.records import CampaignStatus, Failure, Look, OperatorTime, Profile, Reason, StartupEnd, StartupStatus
+from campaigns.order import blocks
+from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
+from campaigns.reasons import Reason
+from campaigns.records import CampaignStatus, Failure, Look, OperatorTime, Profile, StartupEnd, StartupStatus
 from campaigns.remarks import Annotation, Decision, Mark, Probe, Score
 from results.store.schema import REVISION
 from results.store.writer import Store
-from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import CREATED, Driver
 
 PLAN = CampaignPlan(
     name="released",

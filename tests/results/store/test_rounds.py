@@ -14,13 +14,15 @@ from campaigns import quantities
 from campaigns.judging.compare import effect
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
 from campaigns.provenance import METHODOLOGY_VERSION
-from campaigns.records import Reason, Round
+from campaigns.reasons import Reason
+from campaigns.records import Round
 from results.reading import frames
 from results.store.hashing import rounds_sha256
 from results.store.reader import Reader
 from results.store.rounds import COLUMNS, flatten, from_rows, lag1, summarise, to_matrix
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory, counts, without_engine
+from results.transfer.scripts import Script, Trajectory, counts
+from results.transfer.synthetic import Driver, without_engine
 
 counts_or_none = st.none() | st.integers(0, 2**40)
 many_rounds = st.lists(

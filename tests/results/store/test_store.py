@@ -16,8 +16,10 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from campaigns.errors import IdentityMismatch, StoreUnreadable, UsageError
-from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan, blocks, pair_keys
-from campaigns.records import CampaignStatus, Failure, Process, Reason, Round, StartupEnd, StartupStatus
+from campaigns.order import blocks, pair_keys
+from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan
+from campaigns.reasons import Reason
+from campaigns.records import CampaignStatus, Failure, Process, Round, StartupEnd, StartupStatus
 from campaigns.remarks import Decision, Probe, Score
 from results.reading.frames import requests
 from results.store.hashing import row_sha256
@@ -25,7 +27,8 @@ from results.store.place import DEFAULT
 from results.store.reader import Reader
 from results.store.verify import Tally, verify
 from results.store.writer import Store, schema
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 ROOT = Path(__file__).parents[3]
 PLAN = CampaignPlan(
@@ -332,7 +335,8 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing_committed(path, limit):
         from pathlib import Path
         from tests_of_store import PLAN, script
         from results.store.writer import Store
-        from results.transfer.synthetic import Driver, Script, Trajectory
+        from results.transfer.scripts import Script, Trajectory
+        from results.transfer.synthetic import Driver
         path = Path({str(path)!r})
         store = Store.open(path)
         if {limit!r} == "pages":

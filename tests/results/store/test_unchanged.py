@@ -6,14 +6,16 @@ from contextlib import closing
 import pytest
 
 from campaigns.plan import Arm, CampaignPlan, Fixture, ServerPlan
-from campaigns.records import Failure, Reason
+from campaigns.reasons import Reason
+from campaigns.records import Failure
 from orchestrator.cli import main
 from orchestrator.web.app import Pages
 from results.history.evidence import evidence
 from results.history.pace import GUESS, pace
 from results.store.reader import Reader
 from results.store.writer import Store
-from results.transfer.synthetic import CREATED, Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import CREATED, Driver
 
 PLAN = CampaignPlan(
     name="unit",

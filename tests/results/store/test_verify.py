@@ -14,7 +14,8 @@ from results.store import database
 from results.store.reader import Reader
 from results.store.verify import Tally, verify
 from results.store.writer import Store
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 PLAN = CampaignPlan(
     name="unit",

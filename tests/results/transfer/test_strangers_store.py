@@ -19,7 +19,8 @@ from results.store.hashing import row_sha256
 from results.store.reader import Reader
 from results.store.writer import Store
 from results.transfer.foreign import Limits, opened
-from results.transfer.synthetic import Driver, Script, Trajectory
+from results.transfer.scripts import Script, Trajectory
+from results.transfer.synthetic import Driver
 
 PLAN = CampaignPlan(
     name="unit",
