@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from campaigns.errors import IdentityMismatch, NoDevice, ServerFailed
+from campaigns.errors import NoDevice, ServerFailed
 from campaigns.order import first_role
 from campaigns.plan import Arm, Block, CampaignPlan, Fixture, Role, StartupMode, Step
 from campaigns.reasons import Reason
@@ -31,13 +31,13 @@ from orchestrator.hosts.hardware import with_samples
 from orchestrator.hosts.inventory import open_inventory
 from orchestrator.hosts.lease import Lease, acquire, name_holder
 from orchestrator.hosts.locks import LockFolder
-from orchestrator.hosts.mapped import mapped_code
 from orchestrator.hosts.process import boot_id, counts_as_the_host
 from orchestrator.hosts.sampler import Sampler
 from orchestrator.measuring.bench import Attempt, Bench
 from orchestrator.measuring.calibration import calibrate
 from orchestrator.measuring.client import Client
-from orchestrator.servers.adapters import discover, open_adapter
+from orchestrator.servers.adapters import open_adapter
+from orchestrator.servers.answers import capacity_of, identity_of, ids_of, lacks
 from orchestrator.servers.serving import Ground, RunningServer, disclosed, server_environment
 
 
@@ -165,7 +165,11 @@ class Stand:
             device_uuids=self._lease.uuids,
             processes=self._processes(),
             ready_ns=max(server.ready_ns or 0 for server in self.servers),
-            identity={**self._identity(), "lacks": self._lacks(), **self._neighbours()},
+            identity={
+                **identity_of(self._adapter, self.servers),
+                "lacks": lacks(self._adapter, self.servers, self.plan.fixtures[0]),
+                **self._neighbours(),
+            },
             environment=self._environment(),
             command=tuple(word for server in self.servers for word in server.command),
             calibration=self._calibration,
@@ -180,12 +184,6 @@ class Stand:
     def _environment(self) -> dict[str, str]:
         whole = {name: value for server in self.servers for name, value in server.environment.items()}
         return disclosed(whole, self.plan.server.api_key_env)
-
-    def _lacks(self) -> list[str]:
-        """Optional routes that the servers do not offer, for the report."""
-        fixture = self.plan.fixtures[0]
-        found = [discover(self._adapter, server.base_url, fixture, server.model) for server in self.servers]
-        return sorted({name for capabilities in found for name in capabilities.missing()})
 
     def _adopt(self) -> None:
         """Inside a container NVML may count PIDs as the host does. The device was idle before, so when none of the PIDs
@@ -209,48 +207,18 @@ class Stand:
 
     def token_ids(self, fixtures: Sequence[Fixture]) -> dict[str, tuple[int, ...] | None]:
         with self._at_work:
-            return {fixture.id: self._ids_of(fixture) for fixture in fixtures}
-
-    def _ids_of(self, fixture: Fixture) -> tuple[int, ...] | None:
-        answers = [self._adapter.tokenize(server.base_url, fixture, server.model) for server in self.servers]
-        if any(ids != answers[0] for ids in answers):
-            raise IdentityMismatch(f"fixture {fixture.id}: the two servers do not give the same token ids")
-        return answers[0]
+            return {fixture.id: ids_of(self._adapter, self.servers, fixture) for fixture in fixtures}
 
     def capacity(self) -> int | None:
         with self._at_work:
-            lengths = [self._adapter.max_model_len(server.base_url) for server in self.servers]
-            return min((length for length in lengths if length is not None), default=None)
+            return capacity_of(self._adapter, self.servers)
 
     def identity(self) -> dict[str, Any]:
         """What the live servers say of themselves, and the state of the GPUs now."""
         with self._at_work:
             assert self._lease is not None
             states = device_states(self._inventory, self._lease.uuids)
-            return self._identity() | ({"device_state": states} if states else {})
-
-    def _identity(self) -> dict[str, Any]:
-        """One identity of all servers: lists joined; a value in which two servers differ names both."""
-        merged: dict[str, Any] = {}
-        for server in self.servers:
-            for name, value in self._adapter.identity(server.base_url).items():
-                if name not in merged:
-                    merged[name] = value
-                elif isinstance(value, list):
-                    merged[name] = [*merged[name], *(entry for entry in value if entry not in merged[name])]
-                elif value != merged[name]:
-                    merged[name] = f"{merged[name]} | {value}"
-        return self._mapped() | merged
-
-    def _mapped(self) -> dict[str, Any]:
-        """Of a server that does not say it itself, what its processes run from."""
-        if "libraries" in self._adapter.tells:
-            return {}
-        files: dict[str, str] = {}
-        for server in self.servers:
-            files |= mapped_code([process.pid for process in server.processes()], server.began_s)
-        libraries = [{"path": path, "sha256": sha256} for path, sha256 in files.items()]
-        return {"libraries": libraries, "libraries_host": socket.gethostname()} if files else {}
+            return identity_of(self._adapter, self.servers) | ({"device_state": states} if states else {})
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

@@ -37,7 +37,6 @@ def lease(
     environment, nice = dict(os.environ), os.getpriority(os.PRIO_PROCESS, 0)
     stand = Stand(Assignment(plan, campaign_id, startup, attempt, workdir.resolve(), "test", environment, nice))
     stand.acquire((), 60.0)
-    stand.token_ids = lambda fixtures: {f.id: Stand._ids_of(stand, f) for f in fixtures}
     ends: list[Any] = []
     stop = stand.stop
     stand.stop = lambda: ends[0] if ends else (ends.append(stop()) or ends[0])
