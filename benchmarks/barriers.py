@@ -49,15 +49,22 @@ def kernels_of(library: Path) -> dict[str, Code]:
 
 
 def barriers(code: Code, barrier: int, threads: int) -> tuple[list[int], set[int]]:
-    """Places of the barrier, and all with its form for warps that diverged, whose operands are in a register."""
+    """Places of the barrier, and all with its form for warps that diverged: its operands come in a register."""
     direct = [i for i, (_, text) in enumerate(code) if re.search(rf"BAR\.SYNC\S*\s+{barrier:#x}, {threads:#x}$", text)]
-    every = set(direct)
-    for i, (_, text) in enumerate(code):
-        before = " ".join(near for _, near in code[max(0, i - 7) : i])
-        named = re.search(rf"MOV\S* R\d+, (RZ, RZ, )?{barrier:#x}\b", before) and f"{threads:#x}" in before
-        if re.search(r"BAR\.SYNC\S*\s+R", text) and named:
-            every.add(i)
-    return direct, every
+    return direct, {*direct, *(i for i in range(len(code)) if packed(code, i) == (barrier, threads))}
+
+
+def packed(code: Code, i: int) -> tuple[int, int] | None:
+    """Barrier and threads of `BAR.SYNC R4, R4` at `i`, whose register was made of two others before it."""
+    if not re.search(r"BAR\.SYNC\S*\s+(R\d+), \1$", code[i][1]):
+        return None
+    before = [text for _, text in code[max(0, i - 40) : i]][::-1]
+    made = next(filter(None, (re.match(r"LOP3\.LUT (R\d+), \1, 0xf, (R\d+)", text) for text in before)), None)
+    if made is None:
+        return None
+    given = [rf"(?:IMAD\.)?MOV\S* {register}, (?:RZ, RZ, )?(0x[0-9a-f]+)" for register in (made[2], made[1])]
+    last = [next(filter(None, (re.match(pattern, text) for text in before)), None) for pattern in given]
+    return (int(last[0][1], 16), int(last[1][1], 16)) if all(last) else None
 
 
 def followers(code: Code) -> Callable[[int], list[int]]:

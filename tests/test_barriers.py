@@ -11,8 +11,10 @@ SEPARATED = """
         /*0050*/                   EXIT ;
         /*0060*/                   MOV R17, 0x3 ;
         /*0070*/                   IMAD.MOV.U32 R21, RZ, RZ, 0x100 ;
-        /*0080*/                   BAR.SYNC.DEFER_BLOCKING R21, R21 ;
-        /*0090*/                   BRA 0x40 ;
+        /*0080*/                   SHF.L.U32 R21, R21, 0x10, RZ ;
+        /*0090*/                   LOP3.LUT R21, R21, 0xf, R17, 0xf8, !PT ;
+        /*00a0*/                   BAR.SYNC.DEFER_BLOCKING R21, R21 ;
+        /*00b0*/                   BRA 0x40 ;
 """
 
 
