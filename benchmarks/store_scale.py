@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from campaigns.judging.compare import compare
+from campaigns.exactness.compare import compare
 from campaigns.order import blocks
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
 from campaigns.records import CampaignStatus, Request, StartupEnd, StartupStatus

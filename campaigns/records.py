@@ -235,7 +235,7 @@ class Pair:
     exactness: Exactness
     divergence_index: int | None  # first token at which the arms differ
     divergence_ids: tuple[int | None, int | None] | None  # (control, candidate) there
-    delta_log: float | None  # ln(candidate/control) of the time per decoded token; see judging.compare.effect
+    delta_log: float | None  # ln(candidate/control) of the time per decoded token; see exactness.compare.effect
     delta_ns: float | None  # candidate - control of the request-average round
     admissible: bool
     reasons: tuple[Reason, ...]

@@ -14,8 +14,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from campaigns.errors import IdentityMismatch, NothingAdmissible, ServerFailed
+from campaigns.exactness.compare import compare
 from campaigns.hashes import token_sha256
-from campaigns.judging.compare import compare
 from campaigns.order import first_role, life_warmups
 from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, StartupMode, Step
 from campaigns.reasons import FAILED, Reason

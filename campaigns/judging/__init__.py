@@ -1,3 +1,3 @@
-"""What facts prove: exactness, statistics, verdicts, gates, and how much must be measured to know.
+"""What facts prove: statistics, verdicts, gates.
 
 Pure functions of records and numbers."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from campaigns.design.planning import needed_startups, variances
 from campaigns.judging.decision import Floats, t_quantile
-from campaigns.judging.planning import needed_startups, variances
 from campaigns.judging.statistics import by_startup, nested_bootstrap
 from campaigns.order import blocks
 from campaigns.plan import Arm, CampaignPlan, Fixture, Order, Role, ServerPlan

@@ -11,8 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from campaigns.design.planning import MAX_STARTUPS
 from campaigns.errors import UsageError
-from campaigns.judging.planning import MAX_STARTUPS
 from campaigns.judging.statistics import MIN_STARTUPS_INTERVAL
 from campaigns.plan import (
     SHARED,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from campaigns.design.bisection import Bracket, beyond_half, bracket, most_probes, probe
 from campaigns.errors import Exit, NothingAdmissible, ServerFailed
-from campaigns.judging.bisection import Bracket, beyond_half, bracket, most_probes, probe
 from campaigns.judging.verdicts import Verdict, counted
 from orchestrator.campaign import execute, resume
 from orchestrator.checkouts.revisions import BuildFailed, Repository, Revision, build
@@ -22,8 +22,8 @@ from orchestrator.output.progress import Output
 from orchestrator.preparation.prepare import Prepared
 from orchestrator.studies.series import Series
 from results.reading.summary import Summary, summarise
-from results.reports import cells
 from results.reports.layout import lay_out
+from results.reports.tables import cells
 from results.store.reader import Reader
 
 SPEED, TOKENS = "speed", "tokens"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from campaigns.design.halving import Entrant, rounds, survivors
 from campaigns.errors import Exit, highest
-from campaigns.judging.halving import Entrant, rounds, survivors
 from campaigns.judging.statistics import t_interval
 from campaigns.plan import CampaignPlan
 from orchestrator.output.progress import Output
@@ -18,9 +18,9 @@ from orchestrator.preparation.prepare import Prepared
 from orchestrator.studies import sweep
 from orchestrator.studies.series import Series
 from results.reading.summary import Summary
-from results.reports import cells
 from results.reports.headline import headline
 from results.reports.layout import lay_out
+from results.reports.tables import cells
 
 Compose = Callable[[str, int], Prepared]  # an arm of conf/arm and a number of startups (0: the configuration's own)
 _FATAL = (Exit.INTERRUPTED, Exit.BUG, Exit.IDENTITY)  # say nothing of an arm

@@ -28,9 +28,9 @@ from orchestrator.output.journal import keeping, outputs_folder
 from orchestrator.output.progress import Output
 from orchestrator.preparation.prepare import Prepared
 from results.reading.summary import Summary, summarise
-from results.reports import cells
 from results.reports.headline import headline
 from results.reports.layout import lay_out
+from results.reports.tables import cells
 from results.store.reader import Reader
 from results.store.writer import Store
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from campaigns.judging.compare import divergence
+from campaigns.exactness.compare import divergence
 from campaigns.plan import Role
 from campaigns.records import CPU_UUID, HIDDEN, Exactness, Failure
 from results.store.reader import Life, Reader

@@ -13,8 +13,8 @@ from campaigns.judging.verdicts import Judgement
 from campaigns.printable import one_line
 from results.reading.groups import Group
 from results.reading.summary import Summary
-from results.reports import cells
 from results.reports.layout import table
+from results.reports.tables import cells
 
 EFFECTS = ("campaign_id", "order", "fixture", "effect_pct", "ci_low_pct", "ci_high_pct", "verdict")
 _EFFECT_HEADER = ("fixture", "campaign", "paired effect", "95 % interval", "noise floor", "verdict", "change")

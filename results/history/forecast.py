@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from campaigns.errors import NothingAdmissible, UsageError
-from campaigns.judging.looks import Looks
-from campaigns.judging.past import NO_PAST
-from campaigns.judging.planning import (
+from campaigns.design.planning import (
     ASSURANCE,
     MAX_STARTUPS,
     Proposal,
@@ -25,6 +22,9 @@ from campaigns.judging.planning import (
     propose,
     variances,
 )
+from campaigns.errors import NothingAdmissible, UsageError
+from campaigns.judging.looks import Looks
+from campaigns.judging.past import NO_PAST
 from campaigns.judging.statistics import by_startup, percent, startup_medians
 from campaigns.judging.verdicts import counted
 from campaigns.plan import StartupMode

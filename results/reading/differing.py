@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from campaigns.judging.differing import differing
+from campaigns.exactness.differing import differing
 from results.reading.exclusions import exact
 from results.store.reader import Reader
 

@@ -206,7 +206,7 @@ def mean_startups(found: Sequence[Mapping[int, float]]) -> dict[int, float]:
 
 
 def pair_effects(admissible: pd.DataFrame, source: Source) -> list[PairEffect]:
-    """The effects of pairs that have a time in both arms, in the order of running (`judging.compare.effect`)."""
+    """The effects of pairs that have a time in both arms, in the order of running (`exactness.compare.effect`)."""
     turn = admissible[["control_position", "candidate_position"]].min(axis=1)
     timed = admissible.assign(turn=turn).dropna(subset=source.effect_column)
     timed = timed.sort_values(["startup", "turn"], kind="stable")

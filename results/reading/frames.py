@@ -130,7 +130,7 @@ def pairs_before(reader: Reader, campaign_id: str) -> pd.DataFrame:
 
 
 def _effects(pairs: pd.DataFrame, source: str, methodology: int) -> pd.Series:
-    """`campaigns.judging.compare.effect` by one source for all pairs; versions 1 and 2 left the tokens out."""
+    """`campaigns.exactness.compare.effect` by one source for all pairs; versions 1 and 2 left the tokens out."""
     control, candidate = (pairs[f"{role}_decode_ns_{source}"] for role in ("control", "candidate"))
     if methodology < 3:
         counted = (pairs.control_n_rounds > 0) & (pairs.candidate_n_rounds > 0)

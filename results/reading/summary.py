@@ -244,7 +244,7 @@ def _with_holm(groups: tuple[Group, ...]) -> tuple[Group, ...]:
 
 
 def _required(plan: Mapping[str, Any], measured: pd.DataFrame) -> Exactness:
-    """The plan's, or E3 where it was enough for every pair (`judging.compare.required_level`)."""
+    """The plan's, or E3 where it was enough for every pair (`exactness.compare.required_level`)."""
     counted = measured[measured.admissible & (measured.n_rounds > 0)]
     roles = [rows for _, rows in counted.groupby("role")]
     silent = [rows for rows in roles if rows.accepted_sha256.isna().all()]

@@ -14,8 +14,8 @@ from campaigns.printable import one_line, printable
 from campaigns.records import CampaignStatus
 from results.reading.groups import Group
 from results.reading.summary import Summary
-from results.reports import cells
 from results.reports.headline import headline
+from results.reports.tables import cells
 
 MAX_LINES = 20
 _MAX_WARNINGS = 4

@@ -17,7 +17,7 @@ from campaigns.reasons import Reason
 from campaigns.records import CampaignStatus
 from results.reading.looks import looks_of
 from results.reading.summary import Summary, is_aa
-from results.reports import cells
+from results.reports.tables import cells
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _MAX_TITLED = 2  # changes that a title still names one by one

@@ -20,12 +20,13 @@ from results.reading import frames
 from results.reading.exclusions import excluded, grouped
 from results.reading.groups import Group
 from results.reading.summary import Summary, is_aa
-from results.reports import cells, figures
+from results.reports import figures
 from results.reports.answers import side_by_side
-from results.reports.contexts import by_context
 from results.reports.headline import headline
 from results.reports.markdown import all_tables, notes
 from results.reports.svg import svg
+from results.reports.tables import cells
+from results.reports.tables.contexts import by_context
 from results.store.reader import Reader
 
 _MAX_ROUNDS = 200_000  # read for figures; evenly over the requests

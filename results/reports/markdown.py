@@ -14,9 +14,9 @@ from campaigns.remarks import Score
 from campaigns.scope import Scope
 from results.conditions.health import Determinism, told_once
 from results.reading.summary import Summary, bound, is_aa
-from results.reports import cells, contexts, corpora, profile, tables
 from results.reports.headline import arms, headline
-from results.reports.tables import Table
+from results.reports.tables import cells, common, contexts, corpora, profile
+from results.reports.tables.common import Table
 
 
 def markdown(summary: Summary, scores: Sequence[Score] = (), *, all_quantiles: bool = False) -> str:
@@ -31,17 +31,17 @@ def markdown(summary: Summary, scores: Sequence[Score] = (), *, all_quantiles: b
 def all_tables(summary: Summary, scores: Sequence[Score], *, all_quantiles: bool = False) -> Iterator[Table]:
     """Every table that the campaign has data for, in the order of reading."""
     if summary.profiled:
-        shown = profile.table(summary.profiles), corpora.scores(scores), tables.lives(summary)
+        shown = profile.table(summary.profiles), corpora.scores(scores), common.lives(summary)
         yield from (table for table in shown if table is not None)
         return
-    yield tables.metrics(summary, all_quantiles=all_quantiles)
+    yield common.metrics(summary, all_quantiles=all_quantiles)
     optional = (
         corpora.datasets(summary) if summary.plan["corpus"] else None,
         contexts.table(summary),
         corpora.scores(scores),
-        tables.startups(summary),
-        tables.order(summary),
-        tables.lives(summary),
+        common.startups(summary),
+        common.order(summary),
+        common.lives(summary),
     )
     yield from (table for table in optional if table is not None and table.rows)
 

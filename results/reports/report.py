@@ -42,7 +42,7 @@ def _markdown(summary: Summary, reader: Reader, all_quantiles: bool) -> str:
     text = markdown(summary, reader.scores(summary.campaign.campaign_id), all_quantiles=all_quantiles)
     if not all_quantiles:
         return text
-    from results.reports.pooled import pooled_rounds
+    from results.reports.tables.pooled import pooled_rounds
 
     return f"{text}\n{table_markdown(pooled_rounds(summary, reader))}\n"
 

@@ -16,9 +16,9 @@ from results.conditions.schedules import ArmRoute
 from results.reading.groups import Group
 from results.reading.levels import ArmLevels, Source
 from results.reading.summary import Summary, bound
-from results.reports.cells import verdict
-from results.reports.corpora import scores as score_table
 from results.reports.headline import arms, headline
+from results.reports.tables.cells import verdict
+from results.reports.tables.corpora import scores as score_table
 from results.store.reader import Life
 
 SCHEMA_VERSION = 1

@@ -13,8 +13,8 @@ from itertools import chain
 
 from sqlalchemy import RowMapping, Table, select, text
 
+from campaigns.exactness.compare import compare
 from campaigns.hashes import token_sha256
-from campaigns.judging.compare import compare
 from campaigns.plan import Role
 from campaigns.records import Pair, Request
 from results.store import schema

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from campaigns.exactness.compare import compare
 from campaigns.hashes import counts_sha256, token_sha256
-from campaigns.judging.compare import compare
 from campaigns.order import blocks, life_warmups
 from campaigns.plan import Block, CampaignPlan, PairKey, Phase, Role, Step
 from campaigns.provenance import METHODOLOGY_VERSION, arm_facts, canonical_json, sha256_text

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from campaigns.judging.bisection import Bracket, beyond_half, bracket, most_probes, probe
+from campaigns.design.bisection import Bracket, beyond_half, bracket, most_probes, probe
 from campaigns.judging.statistics import Interval
 from campaigns.judging.verdicts import Evidence, Judgement, Verdict
 

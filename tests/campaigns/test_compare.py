@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from campaigns.exactness.compare import compare, divergence, exactness, required_level
 from campaigns.hashes import token_sha256
-from campaigns.judging.compare import compare, divergence, exactness, required_level
 from campaigns.plan import Arm, CampaignPlan, Fixture, PairKey, Role, ServerPlan, Step
 from campaigns.reasons import Reason
 from campaigns.records import Exactness

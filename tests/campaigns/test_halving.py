@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from campaigns.judging.halving import Entrant, rounds, survivors
+from campaigns.design.halving import Entrant, rounds, survivors
 
 
 def test_the_faster_half_stays_in_its_own_order() -> None:

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from campaigns.judging.looks import Looks
-from campaigns.judging.planning import (
+from campaigns.design.planning import (
     MAX_PAIRS,
     Variances,
     assured_half_width,
@@ -17,6 +16,7 @@ from campaigns.judging.planning import (
     propose,
     variances,
 )
+from campaigns.judging.looks import Looks
 from campaigns.judging.statistics import by_startup
 from campaigns.simulate.judged import ended
 from campaigns.simulate.promises import plan_met

@@ -31,7 +31,7 @@ from campaigns.judging.statistics import (
 )
 from campaigns.judging.verdicts import Evidence, Sample, Setting, Verdict
 from campaigns.scope import Scope, ScopeMismatch, Series, pooled
-from results.reports import cells
+from results.reports.tables import cells
 
 
 def effects(*startups, first=True):

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from campaigns.errors import ServerFailed
+from campaigns.exactness.compare import compare
 from campaigns.hashes import token_sha256
-from campaigns.judging.compare import compare
 from campaigns.plan import Arm, Fixture, PairKey, Phase, Role, Sampling, ServerPlan
 from campaigns.records import Exactness, Request
 from orchestrator.checkouts.places import CONF, ROOT

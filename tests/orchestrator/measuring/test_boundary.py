@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from campaigns.judging.compare import compare
+from campaigns.exactness.compare import compare
 from campaigns.plan import PairKey, Phase, Role
 from campaigns.reasons import Reason
 from campaigns.records import Request, Stamp

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from campaigns.judging.compare import compare, exactness
+from campaigns.exactness.compare import compare, exactness
 from campaigns.plan import Fixture, Role, Sampling
 from campaigns.reasons import Reason
 from campaigns.records import Exactness, Request

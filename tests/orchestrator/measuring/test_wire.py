@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from campaigns import quantities
+from campaigns.exactness.compare import compare
 from campaigns.hashes import token_sha256
-from campaigns.judging.compare import compare
 from campaigns.plan import Role
 from campaigns.reasons import FAILED, Reason
 from campaigns.records import Exactness, OperatorTime, Profile, Request

@@ -17,8 +17,8 @@ from orchestrator.cli import main
 from results.history.entries import Filter, history
 from results.reading.frames import requests as request_frame
 from results.reading.summary import summarise
-from results.reports import cells
 from results.reports.layout import lay_out
+from results.reports.tables import cells
 from results.store.hashing import row_sha256
 from results.store.reader import Reader
 from results.store.writer import Store

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from campaigns.judging.differing import differing
+from campaigns.exactness.differing import differing
 from campaigns.plan import Arm, Role, StartupMode
 from campaigns.records import HIDDEN, Round
 from campaigns.routes import ACCEPTED, DRAFTED, DRAFTS

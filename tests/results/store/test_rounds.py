@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from campaigns import quantities
-from campaigns.judging.compare import effect
+from campaigns.exactness.compare import effect
 from campaigns.plan import Arm, CampaignPlan, Fixture, Role, ServerPlan
 from campaigns.provenance import METHODOLOGY_VERSION
 from campaigns.reasons import Reason

@@ -11,8 +11,8 @@ from campaigns.plan import Role
 from campaigns.remarks import Score
 from campaigns.scorers.paired import Discordance, discordance, newest
 from results.reading.summary import Summary
-from results.reports import cells
-from results.reports.tables import Table, clock_words, exact_pairs
+from results.reports.tables import cells
+from results.reports.tables.common import Table, clock_words, exact_pairs
 
 
 def datasets(summary: Summary) -> Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from campaigns.judging.compare import divergence
+from campaigns.exactness.compare import divergence
 from campaigns.records import Request
 
 _SHOWN = 24  # characters behind the first difference

@@ -8,8 +8,8 @@ from results.conditions.limits import limit_of
 from results.reading.exclusions import context_length
 from results.reading.groups import Group
 from results.reading.summary import Summary
-from results.reports import cells
-from results.reports.tables import Table
+from results.reports.tables import cells
+from results.reports.tables.common import Table
 
 
 def table(summary: Summary) -> Table | None:

@@ -9,8 +9,8 @@ from campaigns.scope import Scope, Series, pooled
 from results.reading import frames
 from results.reading.levels import QUANTILES
 from results.reading.summary import Summary
-from results.reports import cells
-from results.reports.tables import Table
+from results.reports.tables import cells
+from results.reports.tables.common import Table
 from results.store.reader import Reader
 from results.store.rounds import lag1
 

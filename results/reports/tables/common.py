@@ -1,4 +1,4 @@
-"""The tables of a report as headers and rows of text: Markdown, HTML and CSV lay out the same ones.
+"""The tables that every campaign has, and what a table is.
 
 Layouts follow what the users of such campaigns publish: metric × fixture with control / candidate, startup rows with
 their median. Other tables: `contexts`, `corpora`, `pooled`, `profile`.
@@ -14,7 +14,7 @@ from campaigns.judging.verdicts import counted
 from results.reading.groups import Group
 from results.reading.levels import ArmLevels
 from results.reading.summary import Summary
-from results.reports import cells
+from results.reports.tables import cells
 from results.store.reader import Life
 
 

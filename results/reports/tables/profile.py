@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from campaigns.plan import Role
 from results.conditions.profiles import PIECES, ArmProfile, Place, Profiles, Share
-from results.reports import cells
-from results.reports.tables import Table
+from results.reports.tables import cells
+from results.reports.tables.common import Table
 
 HEADER = (
     "fixture",
