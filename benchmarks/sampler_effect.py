@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from campaigns.plan import Arm, Fixture, Sampling, ServerPlan
-from orchestrator.hosts.inventory import open_inventory
-from orchestrator.hosts.sampler import Sampler
+from orchestrator.hosts.devices.inventory import open_inventory
+from orchestrator.hosts.devices.sampler import Sampler
 from orchestrator.measuring.calibration import null_server
 from orchestrator.measuring.client import Call, Client
 from orchestrator.measuring.stream import Reply, read

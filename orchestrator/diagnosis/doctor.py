@@ -22,8 +22,8 @@ from campaigns.errors import CampaignError, UsageError
 from campaigns.plan import LeasePlan
 from orchestrator.checkouts.places import ROOT
 from orchestrator.diagnosis.row import Level, Row
-from orchestrator.hosts.cpu import CpuInventory
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.cpu import CpuInventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.lease import obstacle
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.preparation import installed

@@ -8,9 +8,9 @@ from typing import Any
 import pynvml
 
 from orchestrator.diagnosis.row import Level, Row
-from orchestrator.hosts.devices import Device, Inventory
-from orchestrator.hosts.hardware import SLOWDOWN
-from orchestrator.hosts.nvml import NvmlInventory
+from orchestrator.hosts.devices.device import Device, Inventory
+from orchestrator.hosts.devices.hardware import SLOWDOWN
+from orchestrator.hosts.devices.nvml import NvmlInventory
 from orchestrator.hosts.process import command_name
 
 _COOL_C = 80

@@ -1,3 +1,3 @@
-"""Devices and processes of one host: which there are, who may use them, how they fare, and what must end.
+"""Who uses one host: leases over kernel locks, CPUs, trees of processes and how they end; its devices are a room in it.
 
-Knows NVML, kernel locks and process trees; knows neither Ray, HTTP nor what a campaign is."""
+Knows neither Ray, HTTP nor what a campaign is."""

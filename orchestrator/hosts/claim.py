@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from campaigns.errors import LeaseTimeout, NoDevice
 from campaigns.plan import LeasePlan
-from orchestrator.hosts.devices import Device, Inventory, chosen
+from orchestrator.hosts.devices.device import Device, Inventory, chosen
 from orchestrator.hosts.lease import LOCK_S, TRY_S, held_by_others, obstacle, pause_s, try_all
 from orchestrator.hosts.locks import Holder, Kind, LockFolder, close_all
 

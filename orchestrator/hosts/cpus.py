@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.hosts.devices import Inventory
+from orchestrator.hosts.devices.device import Inventory
 
 _MANY = 4  # from here on the client has a CPU to itself
 _TOPOLOGY = Path("/sys/devices/system/cpu")

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 
 from campaigns.errors import LeaseTimeout, NoDevice
 from campaigns.records import Process
-from orchestrator.hosts.devices import Device, Inventory
+from orchestrator.hosts.devices.device import Device, Inventory
 from orchestrator.hosts.locks import Holder, Kind, LockFolder, Mark, close_all
 from orchestrator.hosts.process import alive, boot_id
 

@@ -17,7 +17,7 @@ from campaigns.reasons import Reason
 from campaigns.records import EnergySource, Request
 from campaigns.routes import is_refusal
 from campaigns.seeds import measured_seed, warmup_seed
-from orchestrator.hosts.energy import difference_mj
+from orchestrator.hosts.devices.energy import difference_mj
 from orchestrator.measuring.client import Call, Client, parse
 from orchestrator.measuring.exchange import Exchange, Recording
 from orchestrator.measuring.observe import Context, observe

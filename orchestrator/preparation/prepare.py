@@ -25,8 +25,8 @@ from campaigns.provenance import METHODOLOGY_VERSION, Build, Host, canonical_jso
 from campaigns.records import Campaign
 from orchestrator.checkouts.places import ROOT
 from orchestrator.hosts.claim import asked_for
-from orchestrator.hosts.cpu import CpuInventory
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.cpu import CpuInventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.preparation import identity, schedules
 from orchestrator.preparation.installed import check_installed
 from orchestrator.preparation.prompts import Checkpoint, budget

@@ -21,7 +21,7 @@ from campaigns.plan import CampaignPlan, LeasePlan
 from orchestrator.checkouts.places import ROOT
 from orchestrator.checkouts.trees import CONTROL_PLANE, DATA_PLANE, tree_sha256
 from orchestrator.hosts.claim import Claim, claim
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.hosts.process import die_with_parent

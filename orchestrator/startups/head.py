@@ -27,7 +27,7 @@ from typing import Any
 from campaigns.errors import WorldError
 from campaigns.plan import LeasePlan
 from orchestrator.hosts import reaper
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 
 _OBJECT_STORE_BYTES = 80_000_000
 _LOOPBACK = "127.0.0.1"

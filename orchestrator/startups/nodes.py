@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from campaigns.errors import WorldError
 from campaigns.plan import LeasePlan
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.lease import state
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.startups.cluster import connect

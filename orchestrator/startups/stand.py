@@ -21,18 +21,18 @@ from campaigns.order import first_role
 from campaigns.plan import Arm, Block, CampaignPlan, Fixture, Role, StartupMode, Step
 from campaigns.reasons import Reason
 from campaigns.records import Calibration, DeviceSample, Process, Request, Startup, StartupEnd, StartupStatus
-from orchestrator.hosts.boundary import device_states
 from orchestrator.hosts.claim import pick_patiently
-from orchestrator.hosts.cpu import CpuInventory
 from orchestrator.hosts.cpus import Cpus, cpus_of
-from orchestrator.hosts.devices import chosen
-from orchestrator.hosts.energy import counted_mj, with_power
-from orchestrator.hosts.hardware import with_samples
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.boundary import device_states
+from orchestrator.hosts.devices.cpu import CpuInventory
+from orchestrator.hosts.devices.device import chosen
+from orchestrator.hosts.devices.energy import counted_mj, with_power
+from orchestrator.hosts.devices.hardware import with_samples
+from orchestrator.hosts.devices.inventory import open_inventory
+from orchestrator.hosts.devices.sampler import Sampler
 from orchestrator.hosts.lease import Lease, acquire, name_holder
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.hosts.process import boot_id, counts_as_the_host
-from orchestrator.hosts.sampler import Sampler
 from orchestrator.measuring.bench import Attempt, Bench
 from orchestrator.measuring.calibration import calibrate
 from orchestrator.measuring.client import Client

@@ -27,7 +27,7 @@ from campaigns.judging.verdicts import counted
 from campaigns.plan import Mode
 from campaigns.remarks import Probe
 from orchestrator.campaign import execute
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.output.progress import Output
 from orchestrator.preparation.prepare import Prepared
 from orchestrator.studies import sweep

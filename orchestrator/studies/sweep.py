@@ -21,7 +21,7 @@ from rich.console import Console
 from campaigns.errors import CampaignError, Exit, UsageError
 from campaigns.records import Campaign
 from orchestrator.campaign import execute, resume
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.locks import LockFolder
 from orchestrator.hosts.process import die_with_parent
 from orchestrator.output.journal import keeping, outputs_folder

@@ -28,7 +28,7 @@ def add_lease_parser(subparsers: Any) -> None:
 def run_list(options: argparse.Namespace) -> int:
     if options.cluster:
         return _list_cluster(options)
-    from orchestrator.hosts.inventory import open_inventory
+    from orchestrator.hosts.devices.inventory import open_inventory
     from orchestrator.hosts.lease import state
     from orchestrator.hosts.locks import LockFolder
 
@@ -60,8 +60,8 @@ def _list_cluster(options: argparse.Namespace) -> int:
 
 def run_clear(options: argparse.Namespace) -> int:
     """The mark goes once the device is idle; a lock goes only with the last process that holds it."""
-    from orchestrator.hosts.devices import chosen
-    from orchestrator.hosts.inventory import open_inventory
+    from orchestrator.hosts.devices.device import chosen
+    from orchestrator.hosts.devices.inventory import open_inventory
     from orchestrator.hosts.lease import obstacle
     from orchestrator.hosts.locks import LockFolder
 

@@ -20,7 +20,7 @@ from orchestrator.cli import main
 from orchestrator.diagnosis import doctor
 from orchestrator.diagnosis.doctor import Level, Row, Scope, examine
 from orchestrator.diagnosis.net import Listener, listening
-from orchestrator.hosts.cpu import CpuInventory
+from orchestrator.hosts.devices.cpu import CpuInventory
 from orchestrator.hosts.lease import acquire, name_holder
 from orchestrator.hosts.locks import LockFolder, Mark
 from orchestrator.hosts.process import boot_id, identify
@@ -127,8 +127,8 @@ def test_listening_on_ipv6() -> None:
 
 def test_a_device_that_is_hot_slow_in_part_and_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     from orchestrator.diagnosis.gpu import gpu_rows
-    from orchestrator.hosts.devices import Device
-    from orchestrator.hosts.nvml import NvmlInventory
+    from orchestrator.hosts.devices.device import Device
+    from orchestrator.hosts.devices.nvml import NvmlInventory
 
     def unsupported(*_: object) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.hosts import cpus
 from orchestrator.hosts.cpus import Cpus, cpus_of, shares
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ import pytest
 
 from campaigns.errors import NoDevice, UsageError
 from orchestrator.diagnosis.doctor import CHECKS, Scope, examine
-from orchestrator.hosts.boundary import device_states
-from orchestrator.hosts.cpu import CpuInventory
-from orchestrator.hosts.devices import Device, chosen
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.boundary import device_states
+from orchestrator.hosts.devices.cpu import CpuInventory
+from orchestrator.hosts.devices.device import Device, chosen
+from orchestrator.hosts.devices.inventory import open_inventory
+from orchestrator.hosts.devices.nvml import NvmlInventory
+from orchestrator.hosts.devices.simulated import SimulatedInventory
 from orchestrator.hosts.lease import IDLE_BYTES, acquire, name_holder
 from orchestrator.hosts.locks import LockFolder
-from orchestrator.hosts.nvml import NvmlInventory
-from orchestrator.hosts.simulated import SimulatedInventory
 
 GPUS = [Device("GPU-aaa1", 0, "x", 1), Device("GPU-aab2", 1, "x", 1), Device("GPU-c", 2, "x", 1)]
 

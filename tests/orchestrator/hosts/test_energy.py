@@ -11,9 +11,9 @@ import pynvml
 import pytest
 
 from campaigns.records import DeviceSample, EnergySource, Request
-from orchestrator.hosts.energy import counted_mj, difference_mj, integrated_mj, with_power
-from orchestrator.hosts.inventory import open_inventory
-from orchestrator.hosts.nvml import NvmlInventory
+from orchestrator.hosts.devices.energy import counted_mj, difference_mj, integrated_mj, with_power
+from orchestrator.hosts.devices.inventory import open_inventory
+from orchestrator.hosts.devices.nvml import NvmlInventory
 
 S = 1_000_000_000
 EMPTY = dict.fromkeys((field.name for field in dataclasses.fields(DeviceSample)), None)

@@ -19,9 +19,9 @@ from campaigns.plan import LeasePlan
 from campaigns.records import Process
 from orchestrator.hosts import lease as lease_module
 from orchestrator.hosts.claim import claim, pick, pick_patiently
-from orchestrator.hosts.cpu import CpuInventory
-from orchestrator.hosts.devices import Device, Inventory
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.cpu import CpuInventory
+from orchestrator.hosts.devices.device import Device, Inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.lease import Lease, acquire, name_holder
 from orchestrator.hosts.locks import LockFolder, close_all
 from orchestrator.hosts.process import identify

@@ -15,11 +15,11 @@ import pytest
 from campaigns.errors import UsageError
 from campaigns.reasons import Reason
 from campaigns.records import DeviceSample, Request
-from orchestrator.hosts import sampler as sampling
-from orchestrator.hosts.hardware import POWER_CAP, SLOWDOWN, with_samples
-from orchestrator.hosts.inventory import open_inventory
-from orchestrator.hosts.nvml import NvmlInventory
-from orchestrator.hosts.sampler import Sampler, sample
+from orchestrator.hosts.devices import sampler as sampling
+from orchestrator.hosts.devices.hardware import POWER_CAP, SLOWDOWN, with_samples
+from orchestrator.hosts.devices.inventory import open_inventory
+from orchestrator.hosts.devices.nvml import NvmlInventory
+from orchestrator.hosts.devices.sampler import Sampler, sample
 
 
 def cpu_uuid() -> str:
@@ -86,7 +86,7 @@ def test_rates_out_of_range(hz: float) -> None:
 
 def test_sampler_ends_with_its_owner() -> None:
     code = (
-        "import sys, time; from orchestrator.hosts.sampler import Sampler;"
+        "import sys, time; from orchestrator.hosts.devices.sampler import Sampler;"
         "s = Sampler('cpu', [sys.argv[1]], 10); s.start();"
         "print(s._child.pid, flush=True); time.sleep(60)"
     )

@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 
 from campaigns.errors import IdentityMismatch, NoDevice, ServerFailed, UsageError
 from orchestrator.checkouts.places import CONF
-from orchestrator.hosts.devices import Device
-from orchestrator.hosts.simulated import SimulatedInventory
+from orchestrator.hosts.devices.device import Device
+from orchestrator.hosts.devices.simulated import SimulatedInventory
 from orchestrator.preparation.prepare import Prepared, prepare, prepare_again
 from orchestrator.settings.config import register_schema, typed
 

@@ -16,7 +16,7 @@ from campaigns.errors import IdentityMismatch
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan
 from orchestrator.checkouts.places import ROOT
 from orchestrator.checkouts.trees import CONTROL_PLANE, DATA_PLANE, tree_sha256
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import Kind, LockFolder
 from orchestrator.startups.claims import Claims, Ground

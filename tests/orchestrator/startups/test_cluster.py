@@ -25,7 +25,7 @@ from campaigns.reasons import FAILED, Reason
 from campaigns.records import StartupStatus
 from orchestrator.diagnosis.net import listening
 from orchestrator.hosts import reaper
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.startups import head
 from orchestrator.startups.cluster import Cluster, connect, place
 from orchestrator.startups.head import device_resource

@@ -22,7 +22,7 @@ from campaigns.order import blocks
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan
 from campaigns.reasons import Reason
 from campaigns.records import StartupStatus
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import Kind, LockFolder
 from orchestrator.startups.claims import RemoteClaim

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.hosts import reaper
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.locks import LockFolder
 
 DRIVER = Path(__file__).with_name("kill_driver.py")

@@ -26,7 +26,7 @@ import pytest
 
 from orchestrator.checkouts.places import ROOT
 from orchestrator.hosts import reaper
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.locks import LockFolder
 from results.store.reader import Reader
 from results.store.verify import Tally, verify
@@ -42,7 +42,7 @@ HELPERS = ("server", "reaper", "recorder", "sampler", "null server")
 _MARKS = {
     "reaper": "hosts/reaper.py",
     "recorder": "measuring.recorder",
-    "sampler": "hosts.sampler",
+    "sampler": "devices.sampler",
     "null server": "nullserver.py",
     "actor": "ray::StandActor",
     "raylet": "/raylet/raylet",

@@ -37,7 +37,7 @@ SMALL = ("campaign.startups=6", "lease.parallel=2", "lease.per_host=1", "campaig
 PAIRS = 6 * 2 * 4
 HOLDS = """
 import sys, time
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import Kind, LockFolder
 uuid = open_inventory("simulated:fleet").devices()[5].uuid

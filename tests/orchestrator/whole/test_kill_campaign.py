@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from orchestrator.hosts import reaper
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.locks import Kind, LockFolder
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.ray]

@@ -11,7 +11,7 @@ import pytest
 
 from campaigns.errors import Exit
 from orchestrator.checkouts.places import ROOT
-from orchestrator.hosts.inventory import open_inventory
+from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import Kind, LockFolder
 from results.store.reader import Reader

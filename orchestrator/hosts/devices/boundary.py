@@ -12,8 +12,8 @@ from typing import Any
 
 import pynvml
 
-from orchestrator.hosts.devices import Inventory
-from orchestrator.hosts.nvml import NvmlInventory
+from orchestrator.hosts.devices.device import Inventory
+from orchestrator.hosts.devices.nvml import NvmlInventory
 
 _READERS: dict[str, Callable[[Any], Any]] = {
     "ecc_uncorrected": lambda handle: _ecc(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),

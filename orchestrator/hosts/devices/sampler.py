@@ -2,7 +2,7 @@
 
 The process writes one JSON line per device and tick into a file in memory, which the owner reads when it likes: a slow
 reader never blocks a tick, and no thread of the owner's is woken. It ends when its stdin closes. NVML is reached
-through `orchestrator.hosts.nvml`; a CPU host gives load average, mean frequency and used memory.
+through `orchestrator.hosts.devices.nvml`; a CPU host gives load average, mean frequency and used memory.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import pynvml
 from campaigns.errors import HelperLost, UsageError
 from campaigns.records import DeviceSample
 from orchestrator.checkouts.places import ROOT
-from orchestrator.hosts.cpu import CpuInventory
-from orchestrator.hosts.devices import Inventory
-from orchestrator.hosts.inventory import open_inventory
-from orchestrator.hosts.nvml import NvmlInventory
+from orchestrator.hosts.devices.cpu import CpuInventory
+from orchestrator.hosts.devices.device import Inventory
+from orchestrator.hosts.devices.inventory import open_inventory
+from orchestrator.hosts.devices.nvml import NvmlInventory
 
 _HZ = (0.1, 10.0)
 _END_WAIT_S = 5.0
@@ -55,7 +55,7 @@ class Sampler:
             return
         self._fd = os.memfd_create("samples")
         self._read_bytes = 0
-        command = [sys.executable, "-m", "orchestrator.hosts.sampler", json.dumps(self._orders)]
+        command = [sys.executable, "-m", "orchestrator.hosts.devices.sampler", json.dumps(self._orders)]
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=self._fd, cwd=ROOT)
 
     def require(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from campaigns.records import DeviceSample, EnergySource, Request
-from orchestrator.hosts.devices import Inventory
+from orchestrator.hosts.devices.device import Inventory
 
 _LEAST_SAMPLES = 2  # of each device while the request ran
 

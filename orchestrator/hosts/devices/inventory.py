@@ -10,10 +10,10 @@ import os
 import pynvml
 
 from campaigns.errors import NoDevice, UsageError
-from orchestrator.hosts.cpu import CpuInventory
-from orchestrator.hosts.devices import Inventory
-from orchestrator.hosts.nvml import NvmlInventory
-from orchestrator.hosts.simulated import SimulatedInventory
+from orchestrator.hosts.devices.cpu import CpuInventory
+from orchestrator.hosts.devices.device import Inventory
+from orchestrator.hosts.devices.nvml import NvmlInventory
+from orchestrator.hosts.devices.simulated import SimulatedInventory
 
 
 def open_inventory(spec: str = "auto", visible: str | None = None) -> Inventory:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import pynvml
 
 from campaigns.errors import NoDevice
-from orchestrator.hosts.devices import Device, is_visible
+from orchestrator.hosts.devices.device import Device, is_visible
 
 
 class NvmlInventory:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from campaigns.records import CPU_UUID
-from orchestrator.hosts.devices import Device
+from orchestrator.hosts.devices.device import Device
 
 
 class CpuInventory:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from campaigns.errors import UsageError
-from orchestrator.hosts.devices import Device
+from orchestrator.hosts.devices.device import Device
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _read_scenario(path: Path) -> Scenario:
         )
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise UsageError(
-            f"simulated:{path} is not a scenario ({error}); see orchestrator/hosts/simulated.py"
+            f"simulated:{path} is not a scenario ({error}); see orchestrator/hosts/devices/simulated.py"
         ) from error
 
 
