@@ -34,36 +34,59 @@ class Repository:
     def __init__(self, folder: Path) -> None:
         """UsageError where `folder` lies in no repository."""
         self._root = folder.expanduser().absolute()
-        self.root = self._root = Path(self._git("rev-parse", "--show-toplevel"))
+        bare = self._git("rev-parse", "--is-bare-repository") == "true"
+        self.root = self._root = Path(self._git("rev-parse", "--absolute-git-dir" if bare else "--show-toplevel"))
+        if not str(self.root).isprintable():
+            raise UsageError(f"{str(self.root)!a}: no campaign can keep this path; clone the repository elsewhere")
 
     def resolve(self, name: str) -> str:
         try:
             return self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         except UsageError:
-            raise UsageError(f"{name}: {self.root} has no such commit; name one as git does") from None
+            shallow = self._git("rev-parse", "--is-shallow-repository", lenient=True) == "true"
+            remedy = "it is a shallow clone: git fetch --unshallow" if shallow else "name one as git does"
+            raise UsageError(f"{name}: {self.root} has no such commit; {remedy}") from None
 
     def line(self, good: str, bad: str) -> list[Revision]:
         """From `good` to `bad` along first parents, both included: what a merge brought is the merge's."""
         first, last = self.resolve(good), self.resolve(bad)
         if first == last:
             raise UsageError(f"{good} and {bad} are one commit: there is nothing between them")
-        told = self._git("log", "--first-parent", "--reverse", "--format=%H %s", last, f"^{first}", "--").splitlines()
-        found = [Revision(*line.partition(" ")[::2]) for line in told]
-        if not found or self._parent(found[0].sha) != first:
-            raise UsageError(
-                f"{bad} does not descend from {good} by first parents: name one that it does, "
-                f"as {self._git('merge-base', first, last, lenient=True)[:_SHOWN] or 'an older commit'}"
-            )
-        return [Revision(first, self._git("log", "-1", "--format=%s", first)), *found]
+        found = self._log("--first-parent", "--reverse", last, f"^{first}")
+        if not found or self._git("rev-parse", f"{found[0].sha}^", lenient=True) != first:
+            raise UsageError(self._unrelated(good, bad, first, last))
+        return [*self._log("-1", first), *found]
 
-    def _parent(self, sha: str) -> str:
-        return self._git("rev-parse", f"{sha}^", lenient=True)
+    def _log(self, *asked: str) -> list[Revision]:
+        """A subject may hold anything but a line feed, and no setting of a person's own may add lines."""
+        told = self._git("log", "--no-show-signature", "--format=%H %s", *asked, "--")
+        plain = told.encode(errors="surrogateescape").decode(errors="replace")
+        return [Revision(*line.partition(" ")[::2]) for line in plain.split("\n") if line]
+
+    def _unrelated(self, good: str, bad: str, first: str, last: str) -> str:
+        """Why there is no line from the one to the other, and what to write instead."""
+        if self._git("rev-parse", "--is-shallow-repository") == "true":
+            return f"{self.root} is a shallow clone, which ends between {good} and {bad}: git fetch --unshallow"
+        if self._git("merge-base", first, last, lenient=True) == last:
+            return f"{bad} is older than {good}: the older one comes first, as campaign bisect {bad} {good}"
+        line = self._git("rev-list", "--first-parent", last).split()
+        older = set(self._git("rev-list", first).split())
+        known = next((sha for sha in line if sha in older), "")
+        remedy = f"the newest that it does is {known[:_SHOWN]}" if known else "they have no commit in common"
+        return f"{bad} does not descend from {good} by first parents: {remedy}"
 
     def check_out(self, revision: Revision, folder: Path) -> None:
-        """A clean work tree; one that is left there is done away with."""
+        """A clean work tree with its submodules; one that is left there is done away with. BuildFailed without them:
+        code that is not there may be one that a server goes on without.
+        """
         self.remove(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         self._git("worktree", "add", "--force", "--detach", str(folder), revision.sha)
+        if (folder / ".gitmodules").exists():
+            try:
+                self._git("-C", str(folder), "submodule", "update", "--quiet", "--init", "--recursive")
+            except UsageError as error:
+                raise BuildFailed(f"its submodules cannot be had: {error}") from error
 
     def remove(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -74,13 +97,22 @@ class Repository:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         try:
             done = subprocess.run(
-                ["git", "-C", str(self._root), *words], capture_output=True, text=True, env=environment, check=False
-            )
+                ["git", "-C", str(self._root), *words],
+                capture_output=True, encoding="utf-8", errors="surrogateescape", env=environment, check=False,
+            )  # fmt: skip
         except OSError as error:
             raise WorldError(f"git cannot be run ({error.strerror}): install it, revisions are read with it") from error
         if done.returncode and not lenient:
-            raise UsageError(f"git {words[0]} in {self._root}: {(done.stderr.strip().splitlines() or ['refused'])[-1]}")
-        return "" if done.returncode else done.stdout.strip()
+            verb = words[2] if words[0] == "-C" else words[0]
+            raise UsageError(f"git {verb} in {self._root}: {_why(done.stderr)}")
+        return "" if done.returncode else done.stdout.removesuffix("\n")
+
+
+def _why(said: str) -> str:
+    """What git refused, and its last line, which may be the remedy."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["refused"]
+    told = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1])
+    return told if told == lines[-1] else f"{told}; {lines[-1]}"
 
 
 def build(tree: Path, command: str, log: Path) -> str:

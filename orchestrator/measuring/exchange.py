@@ -117,7 +117,7 @@ class _Answer:
     def __init__(self) -> None:
         self.status: int | None = None
         self.is_stream = False
-        self.kind = self.encoding = ""
+        self.kind, self.encoding = "none", "identity"
         self.location = ""
         self.retry_after_s: float | None = None
         self.body = bytearray()  # kept when the answer is not a stream
@@ -130,7 +130,7 @@ class _Answer:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
             self.status = event.status_code
             self.kind = headers.get("content-type", "none")
-            self.encoding = headers.get("content-encoding", "identity").lower()
+            self.encoding = headers.get("content-encoding", "").strip().lower() or "identity"
             self.is_stream = self.kind.lower().startswith("text/event-stream")
             self.location = headers.get("location", "")
             after = headers.get("retry-after", "")
@@ -203,6 +203,8 @@ def _failure(recording: Recording, answer: _Answer, broken: str) -> tuple[Reason
         return Reason.HTTP_ERROR, f"HTTP {status}: {_error_text(bytes(answer.body))}"
     if any(event.data.strip() == DONE for event in answer.events):
         return None, ""
+    if broken and status is None:  # another protocol: what happened to its connection says less
+        return Reason.MALFORMED_STREAM, broken
     lost = None if answer.complete else _transport_failure(recording, answer)
     if lost is not None:
         return lost

@@ -169,7 +169,8 @@ def _has_clock(reply: Reply) -> bool:
 def _identities(reply: Reply) -> list[_Finding]:
     usage = reply.usage
     if usage is None or usage.completion_tokens is None:
-        return [_Finding(Reason.USAGE_MISSING, "the stream ended without usage: ask for stream_options.include_usage")]
+        missing = "the stream ended without usage behind its last content: ask for stream_options.include_usage"
+        return [_Finding(Reason.USAGE_MISSING, missing)]
     found = []
     if reply.token_ids is not None and len(reply.token_ids) != usage.completion_tokens:
         found.append(
@@ -178,6 +179,9 @@ def _identities(reply: Reply) -> list[_Finding]:
                 f"{len(reply.token_ids)} token ids but usage.completion_tokens {usage.completion_tokens}",
             )
         )
+    elif reply.chunks and not usage.completion_tokens:
+        told = f"usage.completion_tokens is 0, and {len(reply.chunks)} content chunks came"
+        found.append(_Finding(Reason.TOKEN_COUNT_MISMATCH, told))
     said = reply.speculation
     if said is not None and said.accepted is not None and said.emitted(usage.completion_tokens) is None:
         found.append(

@@ -97,6 +97,7 @@ class _Reader:
         self.chunks: list[Chunk] = []
         self.prompt_token_ids: tuple[int, ...] | None = None
         self.usage: Usage | None = None
+        self.usage_chunks = 0  # content chunks that were there when it was told
         self.engine: EngineMetrics | None = None
         self.speculation: Speculation | None = None
         self.whole_ids: tuple[int, ...] | None = None  # SGLang tells all ids of an answer at its end
@@ -121,13 +122,15 @@ class _Reader:
         if event.kind == "error" or value.get("object") == "error" or _tells_error(value):
             self.error = _error_text(value)
             return
-        self.usage = _usage(value) or self.usage
+        usage = _usage(value)
         self.engine = _engine(value) or self.engine
         self.speculation = speculation(value) or self.speculation
         self.prompt_token_ids = fields.ids(value, "prompt_token_ids") or self.prompt_token_ids
         self._extension(value)
         for choice in fields.mappings(value, "choices") or ():
             self._choice(choice, event)
+        if usage is not None:
+            self.usage, self.usage_chunks = usage, len(self.chunks)
 
     def _extension(self, value: Object) -> None:
         """SGLang's `sglext`: ids of the prompt, and of the answer of each choice."""
@@ -138,6 +141,8 @@ class _Reader:
             self.whole_ids = fields.ids({"output_ids[0]": answers[0]}, "output_ids[0]")
 
     def _choice(self, choice: Object, event: Event) -> None:
+        if index := fields.whole(choice, "index", MOST_TOKENS):
+            raise Malformed(f"choices[].index is {index}: one answer a request is measured, and here is another")
         self.prompt_token_ids = fields.ids(choice, "prompt_token_ids") or self.prompt_token_ids
         self.finish_reason = whole_text(fields.text(choice, "finish_reason") or "") or self.finish_reason
         chunk = _chunk(choice, event)
@@ -177,7 +182,7 @@ def read(events: tuple[Event, ...]) -> Reply:
         tool_calls_json=joined(delta for chunk in reader.chunks for delta in chunk.tool_calls),
         prompt_token_ids=reader.prompt_token_ids,
         token_ids=_all_ids(reader.chunks) or reader.whole_ids,
-        usage=reader.usage,
+        usage=reader.usage if reader.usage_chunks == len(reader.chunks) else None,  # else it counts a part
         engine=reader.engine,
         speculation=reader.speculation,
         finish_reason=reader.finish_reason,

@@ -16,6 +16,7 @@ from pathlib import Path
 from campaigns.design.bisection import Bracket, beyond_half, bracket, most_probes, probe
 from campaigns.errors import Exit, NothingAdmissible, ServerFailed
 from campaigns.judging.verdicts import Verdict, counted
+from campaigns.plan import Role
 from orchestrator.campaign import execute, resume
 from orchestrator.checkouts.revisions import BuildFailed, Repository, Revision, build
 from orchestrator.output.progress import Output
@@ -61,7 +62,7 @@ class Change:
     def of(self, found: Summary) -> bool | None:
         """Whether the candidate has it; None where its campaign cannot say."""
         if self.effect is None:
-            return bool(found.n_inexact_pairs) if found.n_answered_pairs else None
+            return bool(found.n_inexact_pairs) if found.n_answered_pairs and not _unsteady(found) else None
         return None if found.n_inexact_pairs else beyond_half(found.judgement, self.effect)
 
 
@@ -124,16 +125,20 @@ class _Bisection:
         """What the ends differ in, or why that cannot be told."""
         change, why = None, ""
         if self._by != SPEED:
-            change, why = self._ends(_TOKENS, Change(None, 1))
+            ends = self._ends(_TOKENS, Change(None, 1))
+            change, why = _difference(ends, self._by), _unsteady(ends) or _sameness(ends, self._by)
+            if _unsteady(ends):
+                return None, why
         if self._by != TOKENS and change is None:
-            change, why = self._ends(_SPEED, Change(None))
+            ends = self._ends(_SPEED, Change(None))
+            change, why = _difference(ends, self._by), _sameness(ends, self._by)
         return change, why
 
-    def _ends(self, part: str, asked: Change) -> tuple[Change | None, str]:
+    def _ends(self, part: str, asked: Change) -> Summary:
         ends = self._measured(part, 0, len(self._line) - 1, asked)
-        change = _difference(ends, self._by)
-        self._tell(len(self._line) - 1, ends, part, "what is sought" if change else "nothing to look for")
-        return change, _sameness(ends, self._by)
+        sought = "what is sought" if _difference(ends, self._by) else "nothing to look for"
+        self._tell(len(self._line) - 1, ends, part, sought)
+        return ends
 
     def _search(self, change: Change) -> Exit:
         known: dict[int, bool | None] = {}
@@ -142,9 +147,10 @@ class _Bisection:
         found = bracket(len(self._line), known)
         startups = None if change.startups is None else max(_CONFIRMING, change.startups)
         last = self._measured(_CONFIRMATION, found.before, found.after, Change(None, startups))
-        seen = _shows(last, change)
+        unsteady = "" if change.effect is not None else _unsteady(last)
+        seen = _shows(last, change) and not unsteady
         self._tell(found.after, last, _CONFIRMATION, "confirmed" if seen else "not seen again")
-        return self._answer(found, last, change, seen)
+        return self._said(f"nothing can be told: {unsteady}") if unsteady else self._answer(found, last, change, seen)
 
     # -- one revision ------------------------------------------------------------------------------------------------
 
@@ -245,12 +251,26 @@ class _Bisection:
 
 def _difference(ends: Summary, by: str) -> Change | None:
     """None where nothing can be told apart. A change of some answers only is looked for in as many startups."""
-    if by != SPEED and ends.n_inexact_pairs:
+    if by != SPEED and ends.n_inexact_pairs and not _unsteady(ends):
         return Change(None, ends.judgement.n_startups or len(ends.lives) if ends.n_exact_pairs else 1)
     judged = ends.judgement
     if by != TOKENS and judged.verdict in (Verdict.FASTER, Verdict.SLOWER) and judged.effect:
         return Change(judged.effect)
     return None
+
+
+def _unsteady(found: Summary) -> str:
+    """What forbids to tell commits by their tokens: the older one, asked again, does not answer like itself."""
+    if not found.n_inexact_pairs:
+        return ""
+    often = [(arm.arm, arm.n_otherwise) for arm in found.determinism if arm.role == Role.CONTROL.value]
+    return "".join(
+        f"{name} itself answers otherwise when it is asked again or started anew ({counted(n, 'time')}), so that its "
+        "tokens tell no commit from another; bisect at campaign.sampling.temperature=0, or --by speed with "
+        "campaign.required_exactness=0"
+        for name, n in often
+        if n
+    )
 
 
 def _sameness(ends: Summary, by: str) -> str:

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+from sqlalchemy import text
 
 from campaigns.exactness.compare import divergence
 from campaigns.plan import Role
 from campaigns.records import CPU_UUID, HIDDEN, Exactness, Failure
 from results.store.reader import Life, Reader
 
-_ANSWERED = ("fixture", "seed", "sent", "startup", "token_sha256")
+_ANSWERED = ("fixture", "seed", "sent", "startup", "answer")
+_TEXTS = text("""
+SELECT id, text, reasoning_text, tool_calls_json FROM request
+WHERE campaign_id = :campaign AND phase = 'measure' AND token_sha256 IS NULL
+""")
 
 
 @dataclass(frozen=True)
@@ -28,12 +33,26 @@ class Determinism:
     n_repeated: int  # startups of a prompt that answered it more than once
     n_repeats_equal: int
 
+    @property
+    def n_otherwise(self) -> int:
+        """Of restarts and repeats those that answered otherwise."""
+        return self.n_prompts - self.n_equal + self.n_repeated - self.n_repeats_equal
+
 
 def determinism(reader: Reader, measured: pd.DataFrame) -> tuple[Determinism, ...]:
-    """Per role; an equality of token hashes, never a tolerance. Requests without ids are left out."""
-    known = measured[measured.admissible & measured.token_sha256.notna()]
-    known = known.assign(sent=known.sent_seed.fillna(known.seed))
+    """Per role; an equality of token hashes (of the text where a server sends no ids), never a tolerance."""
+    known = measured[measured.admissible]
+    known = known.assign(sent=known.sent_seed.fillna(known.seed), answer=_answers(reader, known))
     return tuple(_of_role(reader, str(role), rows) for role, rows in known.groupby("role"))
+
+
+def _answers(reader: Reader, known: pd.DataFrame) -> pd.Series:
+    """What tells each answer from another."""
+    if known.token_sha256.notna().all():
+        return known.token_sha256
+    told = reader.connection.execute(_TEXTS, {"campaign": str(known.campaign_id.iloc[0])})
+    texts = {row.id: repr(tuple(row)[1:]) for row in told}
+    return known.token_sha256.fillna(known.request_id.map(texts))
 
 
 def _of_role(reader: Reader, role: str, rows: pd.DataFrame) -> Determinism:
@@ -55,7 +74,7 @@ def _of_role(reader: Reader, role: str, rows: pd.DataFrame) -> Determinism:
 def _differing(reader: Reader, answers: pd.DataFrame) -> str:
     """Which startups answered otherwise than the first one, and where the first of them parts from it."""
     first = answers.iloc[0]
-    others = answers[answers.token_sha256 != first.token_sha256]
+    others = answers[answers.answer != first.answer]
     index, ids = divergence(*(reader.token_ids(int(row.request_id)) for row in (first, others.iloc[0])))
     numbers = [str(startup + 1) for startup in sorted({int(s) for s in others.startup})]
     startups = f"startup {numbers[0]} differs" if len(numbers) == 1 else f"startups {', '.join(numbers)} differ"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from campaigns.errors import UsageError
@@ -47,16 +48,17 @@ def run_race(options: argparse.Namespace) -> int:
     given = words_of(options)
     found = resumed(options, given)
     asked = found.asked if found else _asked(options, given)
-    arms, base = asked["arms"], [*asked["words"], store_override(options.store)]
+    arms, base = asked["arms"], [*asked["words"], store_override(Path(asked.get("store", options.store)))]
 
     def compose(arm: str, startups: int) -> Prepared:
         own = [f"campaign.startups={startups}"] if startups else []
         return composed([*base, f"arm@campaign.candidate={arm}", *own], build=True)
 
     plans = [compose(arm, 0).plan for arm in arms]  # a wrong word is told before anything is measured
+    at_once = sweep_width([*base, f"arm@campaign.candidate={arms[0]}"])
     with found or Series.begin(options.store, "race", asked) as series:
         print(f"{predicted(plans[0], len(arms), asked['startups'])}. If this is ended, {series.remedy}", flush=True)
-        return int(race(series, arms, asked["startups"], compose, sweep_width(base), ANSWER))
+        return int(race(series, arms, asked["startups"], compose, at_once, ANSWER))
 
 
 def _asked(options: argparse.Namespace, given: Sequence[str]) -> dict[str, Any]:
@@ -67,4 +69,4 @@ def _asked(options: argparse.Namespace, given: Sequence[str]) -> dict[str, Any]:
     if len(arms) < 2:
         raise UsageError(f"a race needs two arms or more, and here {'is one' if arms else 'are none'}: campaign run")
     words = with_folders([word for word in given if "=" in word], options.config_dir)
-    return {"arms": arms, "startups": options.startups, "words": words}
+    return {"arms": arms, "startups": options.startups, "store": str(options.store.absolute()), "words": words}

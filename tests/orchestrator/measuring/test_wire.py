@@ -260,6 +260,28 @@ def test_missing_usage(wire: Any) -> None:
     assert request.text == "abcdef"
 
 
+def test_usage_that_came_before_the_last_content_counts_a_part(wire: Any) -> None:
+    first, *rest = three(wire)[:-1]
+    request = wire.play(*wire.stream(first | {"usage": wire.usage(1)["usage"]}, *rest)).request
+    assert_fails(request, Reason.USAGE_MISSING, "behind its last content")
+    growing = [chunk | {"usage": wire.usage(n)["usage"]} for chunk, n in zip(three(wire)[:-1], (1, 3, 6), strict=True)]
+    assert_is_result(wire.play(*wire.stream(*growing)).request)  # vLLM's continuous_usage_stats
+
+
+def test_usage_of_no_tokens_beside_content_is_no_count(wire: Any) -> None:
+    request = wire.play(*wire.stream(wire.text("a"), wire.text("b", finish="stop"), wire.usage(0))).request
+    assert not request.admissible and Reason.TOKEN_COUNT_MISMATCH in request.reasons
+    assert "completion_tokens is 0, and 2 content chunks came" in request.error
+
+
+def test_a_second_answer_beside_the_first_is_refused(wire: Any) -> None:
+    """Its chunks would be rounds, and its tokens speed."""
+    first, *rest = three(wire)
+    second = wire.text("a", A)
+    second["choices"][0]["index"] = 1
+    assert_fails(wire.play(*wire.stream(first, second, *rest)).request, Reason.MALFORMED_STREAM, "index is 1")
+
+
 def test_disconnect_keeps_what_came(wire: Any) -> None:
     server = wire.serve([*wire.stream(*three(wire))[:5], wire.CLOSE], wire.stream(*three(wire)))
     broken = wire.ask(server).request
@@ -408,10 +430,18 @@ def test_stream_in_another_encoding_is_told_by_its_name(wire: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", [b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"], ids=["text", "size"]
+    "reply",
+    [
+        b"hello\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        bytes.fromhex("000012040000000000") + bytes(18) + bytes.fromhex("0000080700000000000000000000000001"),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    ],
+    ids=["text", "size", "http2", "transfer coding"],
 )
 def test_answer_that_is_not_http(wire: Any, reply: bytes) -> None:
-    assert_fails(wire.play(reply).request, Reason.MALFORMED_STREAM, "not HTTP/1.1")
+    """Told by what it is, not by how its connection ended."""
+    assert_fails(wire.play(reply, wire.CLOSE).request, Reason.MALFORMED_STREAM, "not HTTP/1.1")
 
 
 def test_informational_answer_is_skipped(wire: Any) -> None:

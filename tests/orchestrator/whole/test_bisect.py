@@ -16,7 +16,7 @@ import pytest
 from campaigns.errors import Exit, UsageError
 from campaigns.records import CampaignStatus
 from orchestrator.checkouts.places import ROOT
-from orchestrator.checkouts.revisions import BuildFailed, Repository, build
+from orchestrator.checkouts.revisions import BuildFailed, Repository, Revision, build
 from orchestrator.studies.series import Series
 from results.store.reader import Reader
 
@@ -102,14 +102,62 @@ def test_a_line_follows_first_parents_and_refuses_what_does_not_descend(tmp_path
     repository = Repository(there.folder)
     assert [revision.sha for revision in repository.line(first, "main")] == [first, second, last]
     assert [revision.subject for revision in repository.line(first, "HEAD")] == ["one", "two", "merge beside"]
-    with pytest.raises(UsageError, match=f"as {side[:12]}"):
+    with pytest.raises(UsageError, match=f"the newest that it does is {first[:12]}"):
         repository.line("side", "main")
+    with pytest.raises(UsageError, match=f"{first} is older than main: .* campaign bisect {first} main"):
+        repository.line("main", first)
+    assert side not in {revision.sha for revision in repository.line(first, "main")}
     with pytest.raises(UsageError, match="no such commit"):
         repository.line("nowhere", "main")
     with pytest.raises(UsageError, match="one commit"):
         repository.line("main", last)
     with pytest.raises(UsageError, match="git rev-parse"):
         Repository(tmp_path)
+
+
+def test_what_people_write_in_subjects_paths_and_settings_makes_no_commits(tmp_path: Path) -> None:
+    there = Made(tmp_path / "ré po ")
+    there.git("config", "log.showSignature", "true")
+    first = there.commit("one")
+    there.commit("two\u2028three\x0cfour\x85five")
+    there.git("config", "i18n.commitEncoding", "utf-8")
+    message = tmp_path / "message"
+    message.write_bytes("grün".encode("latin-1"))
+    there.git("commit", "--quiet", "--allow-empty", "-F", str(message))
+    found = Repository(there.folder).line(first, "main")
+    assert [revision.sha for revision in found] == there.git("rev-list", "--reverse", "main").split()
+    assert found[1].subject == "two\u2028three\x0cfour\x85five" and "\udcfc" not in found[2].subject
+
+
+def test_shallow_and_bare_clones(tmp_path: Path) -> None:
+    there = Made(tmp_path / "r")
+    first = there.commit("one")
+    there.commit("two")
+    last = there.commit("three")
+    there.git("clone", "--quiet", "--depth=2", f"file://{there.folder}", str(tmp_path / "shallow"))
+    there.git("clone", "--quiet", "--bare", str(there.folder), str(tmp_path / "bare.git"))
+    with pytest.raises(UsageError, match="no such commit; it is a shallow clone: git fetch --unshallow"):
+        Repository(tmp_path / "shallow").line(first, last)
+    bare = Repository(tmp_path / "bare.git")
+    bare.check_out(bare.line(first, last)[1], tmp_path / "tree")
+    assert (tmp_path / "tree" / ".git").exists()
+
+
+def test_a_tree_without_its_submodules_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner, outer = Made(tmp_path / "inner"), Made(tmp_path / "outer")
+    inner.commit("one", code="x")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "config"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".gitconfig").write_text('[protocol "file"]\nallow = always\n')
+    outer.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner.folder), "lib")
+    outer.commit("two")
+    repository = Repository(outer.folder)
+    revision = Revision(outer.commits[0], "two")
+    repository.check_out(revision, tmp_path / "tree")
+    assert (tmp_path / "tree" / "lib" / "code").read_text() == "x"
+    inner.folder.rename(tmp_path / "gone")
+    with pytest.raises(BuildFailed, match=r"its submodules cannot be had: git submodule in .*outer"):
+        repository.check_out(revision, tmp_path / "tree")
 
 
 def test_each_revision_is_built_in_a_tree_of_its_own_and_hashed_with_what_was_built(tmp_path: Path) -> None:
@@ -195,6 +243,21 @@ def test_the_commit_that_changed_a_token_is_found_and_an_interrupted_search_goes
     assert len(evidence(tmp_path / "s.sqlite")) <= 1 + 3 + 1
     left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True).stdout.split()
     assert [pid for pid in left if int(pid) != os.getpid()] == []
+
+
+@pytest.mark.acceptance
+@pytest.mark.ray
+def test_a_server_that_never_answers_like_itself_blames_no_commit(tmp_path: Path) -> None:
+    repository = Made(tmp_path / "r")
+    server = SERVER.replace(IDS, "return list(__import__('os').urandom(32))")
+    for number in range(4):
+        repository.commit(
+            f"step {number}", **{"serve.py": f"{server}\n# {number}\n", "build.sh": "mkdir made\ncp *.py made\n"}
+        )
+    done = subprocess.run(words(repository, tmp_path, 0, 3), capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == Exit.STRICT, done.stdout + done.stderr[-3000:]
+    assert f"nothing to look for: {repository.commits[0][:12]} itself answers otherwise" in done.stdout
+    assert len(evidence(tmp_path / "s.sqlite")) == 1
 
 
 @pytest.mark.acceptance

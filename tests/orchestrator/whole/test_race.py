@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ import pytest
 
 from campaigns.errors import Exit, UsageError
 from campaigns.records import CampaignStatus
+from orchestrator.checkouts.places import ROOT
 from results.store.reader import Reader
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.ray]
@@ -56,6 +59,40 @@ def test_real_arms_race_on_after_a_kill_and_the_winner_runs_again(tmp_path: Path
     repeated = subprocess.run(again, capture_output=True, text=True, cwd=tmp_path)  # nothing is left to be measured
     assert repeated.returncode == done.returncode and num_pairs(store) == before
     assert repeated.stdout.splitlines()[-1] == done.stdout.splitlines()[-1]
+
+
+def test_an_arm_whose_device_was_held_by_others_is_measured_by_whoever_goes_on(tmp_path: Path) -> None:
+    """And servers of others race too."""
+    for name, round_ms in {"base": 5, "slow": 8, "fast": 2}.items():
+        file = tmp_path / "own" / "arm" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f'name: {name}\nargs: ["--round-ms", "{round_ms}"]\n')
+    store, locks = tmp_path / "s.sqlite", tmp_path / "locks"
+    server = json.dumps([sys.executable, str(ROOT / "docs" / "examples" / "small_openai_server.py"), "{port}"])
+    small = ["campaign.startups=1", "campaign.pairs=2", "campaign.warmups=1", "campaign.max_tokens=16"]
+    own = ["arm@campaign.control=base", f"server.command={server}", f"lease.lock_dir={locks}", *small]
+    foreign = ["server=command", "startup=co_resident", "startup.calibrate_s=0", "campaign.required_exactness=3"]
+    words = ["slow", "fast", "--startups=1", f"--config-dir={tmp_path / 'own'}", f"--store={store}", *own, *foreign]
+    with subprocess.Popen([str(CAMPAIGN), "race", *words], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as driver:
+        deadline = time.monotonic() + 300
+        while not num_pairs(store).get("race, round 1: slow"):
+            assert driver.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        [lock] = locks.glob("*.lock")
+        with lock.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # as soon as the first arm lets go
+            told, _ = driver.communicate(timeout=300)
+    assert driver.returncode == Exit.WORLD and "the race was not finished; go on with: campaign race" in told
+    assert [re.split(r"  +", line)[-1] for line in told.splitlines()[-3:-1]] == ["not decided", "ended with 5"]
+    again = [
+        str(CAMPAIGN),
+        "race",
+        "--resume",
+        f"--store={tmp_path / 'other.sqlite'}",
+    ]  # beside it, and not this race's
+    done = subprocess.run(again, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == Exit.COMPLETE and "fast won, " in done.stdout, done.stdout + done.stderr[-3000:]
+    assert not (tmp_path / "other.sqlite").exists()
 
 
 def _require_whole(store: Path, told: str) -> None:
