@@ -8,17 +8,24 @@ columns, and a test holds the two together.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from itertools import repeat
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
-from sqlalchemy import bindparam, text
+from sqlalchemy import TextClause, bindparam, text
 
+from campaigns.plan import Role
 from campaigns.reasons import Reason
 from campaigns.scope import Scope
 from results.store.reader import Reader
 
 ENGINE_MS = f"{Scope.REQUEST_AVERAGE_ENGINE.column}_ms"
 CLIENT_MS = f"{Scope.REQUEST_AVERAGE_CLIENT.column}_ms"
+
+Column: TypeAlias = npt.NDArray[Any]  # one value of every request or pair, NaN where unknown
 
 # Short texts, a few thousand of them: through Arrow, where that is installed, a report would take a third longer.
 pd.options.mode.string_storage = "python"
@@ -71,6 +78,7 @@ _KEY = ["startup", "fixture", "seed", "repeat", "block_attempt"]
 _DECODES = [f"{what}_{source}" for source in ("engine", "client") for what in ("decode_ns", "decoded")]
 _COMPARED = [ENGINE_MS, CLIENT_MS, "n_rounds", "order_in_pair", "position", "request_id", "startup_attempt"]
 _COMPARED += [*_DECODES, "completion_tokens", "first_characters", "sent_seed"]
+_SAME = ("completion_tokens", "first_characters")
 _NS_MS = 1e-6
 # What the client's rounds say, where they are the engine's rounds.
 _CLIENT_ROUNDS = [f"client_round_{what}" for what in ("mean_ns", "p50_ns", "p90_ns", "p99_ns", "lag1")]
@@ -78,30 +86,43 @@ _CLIENT_ROUNDS = [f"client_round_{what}" for what in ("mean_ns", "p50_ns", "p90_
 
 def requests(reader: Reader, campaign_id: str) -> pd.DataFrame:
     """Every request of a campaign, warm-ups and superseded ones too, one row each."""
-    frame = pd.read_sql(_REQUESTS, reader.connection, params={"campaign": campaign_id})
-    frame = _numeric(frame)
-    first_ns = frame.first_content_ns.mask(frame.reasons.str.contains(Reason.FIRST_CHUNK_COALESCED.value))
-    positive = frame.n_rounds.where(frame.n_rounds > 0)
+    told = _numeric(_columns(reader, _REQUESTS, campaign_id))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return pd.DataFrame(told | _times(told))
+
+
+def _times(told: Mapping[str, Column]) -> dict[str, Column]:
+    """What follows from the columns of requests, NaN where it is not known."""
+
+    def unless(reason: Reason, name: str) -> Column:
+        return np.where([reason.value in text for text in told["reasons"]], math.nan, told[name])
+
+    rounds, tokens, last_ns = (told[name] for name in ("n_rounds", "completion_tokens", "last_content_ns"))
+    first_ns = unless(Reason.FIRST_CHUNK_COALESCED, "first_content_ns")
     # A decode that took no time was not timed.
-    frame["decode_ns_engine"] = frame.engine_decode_ns.where(frame.engine_decode_ns > 0)
-    frame["decode_ns_client"] = (frame.last_content_ns - first_ns).where(frame.last_content_ns > first_ns)
-    frame["decoded_engine"] = frame.completion_tokens - 1
-    frame["decoded_client"] = frame.completion_tokens - frame.first_tokens
-    frame["ttft_ms"] = (first_ns - frame.send_ns) * _NS_MS
-    frame["e2el_ms"] = (frame.last_content_ns - frame.send_ns) * _NS_MS
-    frame["prefill_ms"] = frame.engine_prefill_ns * _NS_MS
-    restored = frame.reasons.str.contains(Reason.PROMPT_RESTORED.value)
-    frame.loc[restored, ["ttft_ms", "prefill_ms"]] = math.nan  # of a copy, and not of a prompt
-    frame[ENGINE_MS] = frame.decode_ns_engine * _NS_MS / positive
-    frame[CLIENT_MS] = frame.decode_ns_client * _NS_MS / positive
-    unusable = frame.reasons.str.contains(Reason.CLIENT_ROUNDS_UNUSABLE.value)
-    for name in _CLIENT_ROUNDS:
-        frame[name] = frame[name].mask(unusable)
-    for source in ("engine", "client"):
-        frame[f"decode_tokens_per_s_{source}"] = frame[f"decoded_{source}"] / (frame[f"decode_ns_{source}"] * 1e-9)
-    frame["tpot_ms"] = frame.decode_ns_client * _NS_MS / frame.decoded_engine.where(frame.decoded_engine > 0)
-    frame["residual"] = frame.decoded_client - frame.sum_accepted - frame.n_rounds
-    return frame.copy()  # columns of one type in one block: rows are taken out of it again and again
+    decode_ns = {
+        "engine": _where(told["engine_decode_ns"] > 0, told["engine_decode_ns"]),
+        "client": _where(last_ns > first_ns, last_ns - first_ns),
+    }
+    decoded = {"engine": tokens - 1, "client": tokens - told["first_tokens"]}
+    sent_ns = unless(Reason.PROMPT_RESTORED, "send_ns")  # the first token of a copied prompt tells of no prefill
+    return {
+        **{name: unless(Reason.CLIENT_ROUNDS_UNUSABLE, name) for name in _CLIENT_ROUNDS},
+        **{f"decode_ns_{source}": ns for source, ns in decode_ns.items()},
+        **{f"decoded_{source}": n for source, n in decoded.items()},
+        "ttft_ms": (first_ns - sent_ns) * _NS_MS,
+        "e2el_ms": (last_ns - told["send_ns"]) * _NS_MS,
+        "prefill_ms": unless(Reason.PROMPT_RESTORED, "engine_prefill_ns") * _NS_MS,
+        ENGINE_MS: decode_ns["engine"] * _NS_MS / _where(rounds > 0, rounds),
+        CLIENT_MS: decode_ns["client"] * _NS_MS / _where(rounds > 0, rounds),
+        **{f"decode_tokens_per_s_{source}": decoded[source] / (ns * 1e-9) for source, ns in decode_ns.items()},
+        "tpot_ms": decode_ns["client"] * _NS_MS / _where(decoded["engine"] > 0, decoded["engine"]),
+        "residual": decoded["client"] - told["sum_accepted"] - rounds,
+    }
+
+
+def _where(holds: Column, values: Column) -> Column:
+    return np.where(holds, values, math.nan)
 
 
 def measured(frame: pd.DataFrame) -> pd.DataFrame:
@@ -111,17 +132,29 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
 
 def pairs(reader: Reader, campaign_id: str, all_requests: pd.DataFrame | None = None) -> pd.DataFrame:
     """The pairs of the newest block attempts, each with both arms' request averages and its order."""
-    frame = pd.read_sql(_PAIRS, reader.connection, params={"campaign": campaign_id})
-    frame["admissible"] = frame.admissible.astype(bool)
+    told = _columns(reader, _PAIRS, campaign_id)
+    told["admissible"] = np.array(told["admissible"], dtype=bool)
     sides = measured(requests(reader, campaign_id) if all_requests is None else all_requests)
-    for role in ("control", "candidate"):
-        side = sides.loc[sides.role == role, _KEY + _COMPARED]
-        frame = frame.merge(side.rename(columns={c: f"{role}_{c}" for c in _COMPARED}), on=_KEY, how="left")
-    frame["control_first"] = frame.control_order_in_pair == 0
+    for role in Role:
+        side = (sides.role == role.value).to_numpy()
+        row_of = {key: row for row, key in enumerate(_keys(sides)) if side[row]}
+        rows = np.array([row_of.get(key, -1) for key in _keys(told)], dtype=int)
+        told |= {f"{role.value}_{name}": _taken(sides[name].to_numpy(), rows) for name in _COMPARED}
     methodology = reader.campaign(campaign_id).methodology_version
-    for source in ("engine", "client"):
-        frame[f"effect_{source}"] = _effects(frame, source, methodology)
-    return frame.copy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        effects = {f"effect_{source}": _effects(told, source, methodology) for source in ("engine", "client")}
+    return pd.DataFrame(told | {"control_first": told["control_order_in_pair"] == 0} | effects)
+
+
+def _keys(rows: Mapping[str, Any] | pd.DataFrame) -> Iterator[tuple[Any, ...]]:
+    return zip(*(list(rows[name]) for name in _KEY), strict=True)
+
+
+def _taken(values: Column, rows: Column) -> Column:
+    """The values of these rows, NaN for a row of -1."""
+    if (rows >= 0).all():
+        return values[rows]
+    return np.where(rows >= 0, values[rows], math.nan) if len(values) else np.full(len(rows), math.nan)
 
 
 def pairs_before(reader: Reader, campaign_id: str) -> pd.DataFrame:
@@ -129,22 +162,17 @@ def pairs_before(reader: Reader, campaign_id: str) -> pd.DataFrame:
     return pd.read_sql(_EXACTNESS_BEFORE, reader.connection, params={"campaign": campaign_id})
 
 
-def _effects(pairs: pd.DataFrame, source: str, methodology: int) -> pd.Series:
+def _effects(pairs: Mapping[str, Column], source: str, methodology: int) -> Column:
     """`campaigns.exactness.compare.effect` by one source for all pairs; versions 1 and 2 left the tokens out."""
-    control, candidate = (pairs[f"{role}_decode_ns_{source}"] for role in ("control", "candidate"))
+    control, candidate = (pairs[f"{role.value}_decode_ns_{source}"] for role in Role)
     if methodology < 3:
-        counted = (pairs.control_n_rounds > 0) & (pairs.candidate_n_rounds > 0)
-        return _log((candidate / control).where(counted))
-    one, other = (pairs[f"{role}_decoded_{source}"] for role in ("control", "candidate"))
-    same = (pairs.control_completion_tokens == pairs.candidate_completion_tokens) & (
-        pairs.control_first_characters == pairs.candidate_first_characters
-    )
-    more = (other.where(other > 0) / one.where(one > 0)).mask(one.isna() & other.isna() & same, 1.0)
-    return _log(candidate / control) - _log(more)
-
-
-def _log(ratios: pd.Series) -> pd.Series:
-    return pd.Series(np.log(ratios), index=ratios.index)
+        counted = (pairs["control_n_rounds"] > 0) & (pairs["candidate_n_rounds"] > 0)
+        return np.log(_where(counted, candidate / control))
+    one, other = (pairs[f"{role.value}_decoded_{source}"] for role in Role)
+    same = np.logical_and.reduce([pairs[f"control_{name}"] == pairs[f"candidate_{name}"] for name in _SAME])
+    more = _where(other > 0, other) / _where(one > 0, one)
+    more[np.isnan(one) & np.isnan(other) & same] = 1.0
+    return np.log(candidate / control) - np.log(more)
 
 
 def rounds(reader: Reader, request_ids: list[int]) -> pd.DataFrame:
@@ -172,9 +200,19 @@ _SAID = ("admissible", "superseded")
 _WHOLE = ("request_id", "startup", "startup_attempt", "seed", "repeat", "block_attempt", "position", "n_client_rounds")
 _TEXT = ("campaign_id", "fixture", "role", "arm", "phase", "finish_reason", "token_sha256", "emitted_sha256")
 _TEXT_TOO = ("accepted_sha256", "reasons", "error", "accepted_histogram", "stamp", "energy_source")
+_AS_TOLD = frozenset({*_WHOLE, *_TEXT, *_TEXT_TOO})
+_NOTHING = np.empty(0, dtype=object)  # as a column of nothing but NULL comes
 
 
-def _numeric(frame: pd.DataFrame) -> pd.DataFrame:
+def _columns(reader: Reader, query: TextClause, campaign_id: str) -> dict[str, Any]:
+    result = reader.connection.execute(query, {"campaign": campaign_id})
+    rows = result.all()
+    return dict(zip(result.keys(), zip(*rows, strict=True) if rows else repeat(_NOTHING), strict=False))
+
+
+def _numeric(told: Mapping[str, Any]) -> dict[str, Any]:
     """Counts and times as float64 with NaN for unknown; a column that is NULL throughout would come as objects."""
-    counts = frame.columns.difference([*_WHOLE, *_TEXT, *_TEXT_TOO, *_SAID])
-    return frame.astype({**dict.fromkeys(_SAID, "bool"), **dict.fromkeys(counts, "float64")})
+    return {
+        name: values if name in _AS_TOLD else np.array(values, dtype=bool if name in _SAID else float)
+        for name, values in told.items()
+    }

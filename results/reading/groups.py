@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
@@ -18,7 +19,7 @@ from campaigns.plan import Role
 from results.reading import frames
 from results.reading.effects import pair_effects
 from results.reading.exclusions import exact, excluded, grouped
-from results.reading.levels import ArmLevels, Source, arm_levels, source_of
+from results.reading.levels import ArmLevels, Rows, Source, arm_levels, source_of
 from results.reading.repeats import repeat_trends
 from results.store.reader import Reader
 
@@ -124,25 +125,37 @@ def part(rows: pd.DataFrame, requests: pd.DataFrame, past: Past, setting: Settin
 
 
 def build(name: str, of: Part, judgement: Judgement, setting: Setting) -> Group:
-    rows, whole = of.rows, setting.corpus or of.rows.empty
+    rows, whole, agreeing = of.rows, setting.corpus or of.rows.empty, exact(of.rows)
     return Group(
         id=name,
         fixture=name if whole else str(rows.fixture.iloc[0]),
         seed=None if whole else int(rows.seed.iloc[0]),
         n_pairs=len(rows),
-        n_prompts=len(rows.loc[exact(rows), _PROMPT].drop_duplicates()),
-        n_exact_pairs=int(exact(rows).sum()),
-        n_admissible_pairs=len(of.admissible),
+        n_prompts=_n_prompts(rows, agreeing),
+        n_exact_pairs=int(agreeing.sum()),
+        n_admissible_pairs=int(rows.admissible.sum()),
         judgement=judgement,
         control=of.control,
         candidate=of.candidate,
         settle_drift=of.sample.settle,
         candidate_settle_drift=_settle(of.admissible, setting.source, Role.CANDIDATE),
-        divergences=tuple(_divergence(row) for row in rows.loc[rows.divergence_index.notna(), _PARTED].itertuples()),
+        divergences=_divergences(rows),
         n_outliers=len(outliers([effect.delta_log for effect in of.sample.pairs])),
-        n_unequal_rounds=int(unequal_rounds(of.admissible).sum()),
+        n_unequal_rounds=int((unequal_rounds(rows) & rows.admissible).sum()),
         repeats=of.sample.repeats,
     )
+
+
+def _n_prompts(rows: pd.DataFrame, agreeing: pd.Series) -> int:
+    """Different prompts and seeds; a seed that was not kept is like another that was not."""
+    columns = (rows[name].tolist() for name in _PROMPT)
+    kept = [row for row, agrees in zip(zip(*columns, strict=True), agreeing, strict=True) if agrees]
+    return len({(*prompt, None if math.isnan(sent) else sent) for *prompt, sent in kept})
+
+
+def _divergences(rows: pd.DataFrame) -> tuple[str, ...]:
+    differ = rows.divergence_index.notna()
+    return tuple(_divergence(row) for row in rows.loc[differ, _PARTED].itertuples()) if differ.any() else ()
 
 
 def unequal_rounds(pairs: pd.DataFrame) -> pd.Series:
@@ -152,19 +165,22 @@ def unequal_rounds(pairs: pd.DataFrame) -> pd.Series:
 
 
 def _side(requests: pd.DataFrame, rows: pd.DataFrame, role: Role, setting: Setting) -> ArmLevels:
-    counted = requests[requests.request_id.isin(rows.loc[rows.admissible, f"{role}_request_id"])]
+    counted = requests.request_id.isin(rows.loc[rows.admissible, f"{role}_request_id"])
     of_arm = (requests.phase == "warmup") & (requests.role == role.value)
-    warmups = requests[of_arm & requests.fixture.isin(rows.fixture.unique())]
-    return arm_levels(counted, warmups, setting.source, summed=setting.corpus)
+    warmups = of_arm & requests.fixture.isin(rows.fixture.unique())
+    counted_rows, warmup_rows = (Rows(requests, chosen.to_numpy()) for chosen in (counted, warmups))
+    return arm_levels(counted_rows, warmup_rows, setting.source, summed=setting.corpus)
 
 
 def _settle(admissible: pd.DataFrame, source: Source, role: Role) -> dict[int, float]:
-    drifts: dict[int, float] = {}
-    for startup, rows in admissible.sort_values(f"{role}_position").groupby("startup"):
-        drift = settle_drift(rows[f"{role}_{source.level_column}"].dropna().tolist())
-        if drift is not None:
-            drifts[int(str(startup))] = drift
-    return drifts
+    """By startup, of the averages in the order of running."""
+    columns = (admissible[name].tolist() for name in (f"{role}_position", "startup", f"{role}_{source.level_column}"))
+    known = [row for row in zip(*columns, strict=True) if not math.isnan(row[2])]
+    found: dict[int, list[float]] = {}
+    for _, startup, ms in sorted(known, key=itemgetter(0)):
+        found.setdefault(int(startup), []).append(ms)
+    drifts = {startup: settle_drift(found[startup]) for startup in sorted(found)}
+    return {startup: drift for startup, drift in drifts.items() if drift is not None}
 
 
 def _divergence(row: Any) -> str:

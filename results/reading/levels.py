@@ -9,14 +9,18 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from campaigns.judging.quantiles import Quantile, median_quantile, quantile
 from campaigns.scope import Scope
-from results.reading.frames import CLIENT_MS, ENGINE_MS
+from results.reading.frames import CLIENT_MS, ENGINE_MS, Column
 
 QUANTILES = (0.5, 0.9, 0.99)
 
@@ -105,70 +109,103 @@ class ArmLevels:
         return tuple(b / a if a else 0.0 for a, b in itertools.pairwise(rates))
 
 
-def arm_levels(counted: pd.DataFrame, warmups: pd.DataFrame, source: Source, *, summed: bool) -> ArmLevels:
+@dataclass(frozen=True)
+class Rows:
+    """Some requests of `frames.requests`, column by column: of so few, a frame of their own costs more than they."""
+
+    requests: pd.DataFrame
+    chosen: npt.NDArray[np.bool_]
+
+    def __getitem__(self, name: str) -> Column:
+        column: Column = self.requests[name].to_numpy()
+        return column[self.chosen]
+
+
+def arm_levels(counted: Rows, warmups: Rows, source: Source, *, summed: bool) -> ArmLevels:
     """`counted` are the arm's requests in admissible pairs; `summed` pools the decode rate as a corpus does."""
     rounds, accepted, drafted = (_sum(counted[name]) for name in ("n_rounds", "sum_accepted", "sum_drafted"))
-    energy_j = None if (energy_mj := _sum(counted.energy_mj)) is None else energy_mj * 1e-3
+    tokens, averages = counted["completion_tokens"], counted[source.level_column]
+    energy_j = None if (energy_mj := _sum(counted["energy_mj"])) is None else energy_mj * 1e-3
     per_round = accepted / rounds if accepted is not None and rounds else None
-    lengths = 1 + counted.sum_accepted / counted.n_rounds
-    startup_levels = counted.groupby("startup")[source.level_column].median().dropna()
+    startup_levels = _startup_medians(counted["startup"], averages)
     return ArmLevels(
-        n_requests=len(counted),
-        level_ms=_median(startup_levels),
-        startup_levels_ms={int(str(startup)): float(ms) for startup, ms in startup_levels.items()},
-        ttft_ms=median_of_medians(counted, "ttft_ms"),
+        n_requests=len(averages),
+        level_ms=_median(list(startup_levels.values())),
+        startup_levels_ms=startup_levels,
+        ttft_ms=_median_of_medians(counted, "ttft_ms"),
         cold_ttft_ms=_cold(warmups),
-        prefill_ms=median_of_medians(counted, "prefill_ms"),
+        prefill_ms=_median_of_medians(counted, "prefill_ms"),
         decode_tokens_per_s=_decode(counted, source, summed=summed),
         accepted_drafts_per_round=per_round,
-        emitted_tokens_per_round=_ratio(_sum(counted.completion_tokens), rounds),
+        emitted_tokens_per_round=_ratio(_sum(tokens), rounds),
         drafted_per_round=_ratio(drafted, rounds),
         acceptance_length=None if per_round is None else 1 + per_round,
-        acceptance_length_macro=None if per_round is None else float(lengths.mean()),
+        acceptance_length_macro=None if per_round is None else _mean_length(counted),
         draft_acceptance_rate=_ratio(accepted, drafted),
-        acceptance_histogram=_histogram(counted.accepted_histogram),
+        acceptance_histogram=_histogram(counted["accepted_histogram"].tolist()),
         rounds=_round_quantiles(counted, source),
-        request_averages=tuple(quantile(counted[source.level_column].dropna().tolist(), q) for q in QUANTILES),
-        energy_per_request_j=_ratio(energy_j, len(counted)),
-        energy_per_token_j=_ratio(energy_j, _sum(counted.completion_tokens)),
-        n_capped=int((counted.finish_reason == "length").sum()),
-        completion_tokens=_distinct(counted.completion_tokens),
-        residuals=_distinct(counted.residual),
+        request_averages=tuple(quantile(_known(averages), q) for q in QUANTILES),
+        energy_per_request_j=_ratio(energy_j, len(averages)),
+        energy_per_token_j=_ratio(energy_j, _sum(tokens)),
+        n_capped=counted["finish_reason"].tolist().count("length"),
+        completion_tokens=_distinct(tokens),
+        residuals=_distinct(counted["residual"]),
     )
 
 
-def median_of_medians(frame: pd.DataFrame, column: str) -> float | None:
-    return _median(frame.groupby("startup")[column].median().dropna())
+def _startup_medians(startups: Column, values: Column) -> dict[int, float]:
+    """Of the values that are known, of the startups that have any, in their order."""
+    found: dict[int, list[float]] = {}
+    for startup, value in zip(startups.tolist(), values.tolist(), strict=True):
+        if not math.isnan(value):
+            found.setdefault(startup, []).append(value)
+    medians = {int(startup): statistics.median(found[startup]) for startup in sorted(found)}
+    return {startup: median for startup, median in medians.items() if not math.isnan(median)}
 
 
-def _decode(counted: pd.DataFrame, source: Source, *, summed: bool) -> float | None:
+def _median_of_medians(rows: Rows, name: str) -> float | None:
+    return _median(list(_startup_medians(rows["startup"], rows[name]).values()))
+
+
+def _decode(counted: Rows, source: Source, *, summed: bool) -> float | None:
     if not summed:
-        return median_of_medians(counted, source.decode_column)
+        return _median_of_medians(counted, source.decode_column)
     decoded = counted[f"decoded_{'engine' if source.engine_averages else 'client'}"]
-    seconds = decoded / counted[source.decode_column]
-    tokens = decoded[seconds.notna()]
-    total_s = float(seconds.sum())
-    return float(tokens.sum()) / total_s if total_s > 0 else None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        seconds = decoded / counted[source.decode_column]
+    total_s = float(np.nansum(seconds))
+    return float(np.nansum(decoded[~np.isnan(seconds)])) / total_s if total_s > 0 else None
 
 
-def _round_quantiles(counted: pd.DataFrame, source: Source) -> tuple[Quantile, ...]:
-    sizes = counted[f"n_{source.round_prefix}_rounds"].astype(int)
+def _round_quantiles(counted: Rows, source: Source) -> tuple[Quantile, ...]:
     columns = [f"{source.round_prefix}_round_{name}_ns" for name in ("p50", "p90", "p99")]
-    have = counted[columns[0]].notna()
+    have = ~np.isnan(counted[columns[0]])
+    sizes = counted[f"n_{source.round_prefix}_rounds"][have].astype(int).tolist()
     return tuple(
-        median_quantile((counted.loc[have, column] * 1e-6).tolist(), sizes[have].tolist(), q)
+        median_quantile((counted[column][have] * 1e-6).tolist(), sizes, q)
         for column, q in zip(columns, QUANTILES, strict=True)
     )
 
 
-def _cold(warmups: pd.DataFrame) -> float | None:
+def _cold(warmups: Rows) -> float | None:
     """TTFT of the first request of each startup's fixtures; None where nothing was warmed up."""
-    first = warmups.sort_values("position").groupby(["startup", "fixture"]).ttft_ms.first()
-    return _median(first.dropna())
+    rows = zip(*(warmups[name].tolist() for name in ("position", "startup", "fixture", "ttft_ms")), strict=True)
+    first: dict[tuple[int, str], float] = {}
+    for _, startup, fixture, ttft_ms in sorted(rows, key=itemgetter(0)):
+        if not math.isnan(ttft_ms):
+            first.setdefault((startup, fixture), ttft_ms)
+    return _median(list(first.values()))
 
 
-def _histogram(texts: pd.Series) -> tuple[int, ...]:
-    parts = [np.asarray(json.loads(t)) for t in texts.dropna()]
+def _mean_length(counted: Rows) -> float:
+    """Over the requests that had a round."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lengths = 1 + counted["sum_accepted"] / counted["n_rounds"]
+    return float(np.nansum(lengths)) / int(np.count_nonzero(~np.isnan(lengths)))
+
+
+def _histogram(texts: Sequence[object]) -> tuple[int, ...]:
+    parts = [np.asarray(json.loads(text)) for text in texts if isinstance(text, str)]
     if not parts or len(parts) < len(texts):
         return ()
     total = np.zeros(max(map(len, parts)), dtype=np.int64)
@@ -177,18 +214,23 @@ def _histogram(texts: pd.Series) -> tuple[int, ...]:
     return tuple(int(count) for count in total)
 
 
-def _sum(column: pd.Series) -> float | None:
+def _known(values: Column) -> list[float]:
+    known: list[float] = values[~np.isnan(values)].tolist()
+    return known
+
+
+def _sum(values: Column) -> float | None:
     """None unless every request reported its count."""
-    return float(column.sum()) if len(column) and column.notna().all() else None
+    return float(values.sum()) if len(values) and not np.isnan(values).any() else None
 
 
 def _ratio(numerator: float | None, denominator: float | None) -> float | None:
     return numerator / denominator if numerator is not None and denominator else None
 
 
-def _median(column: pd.Series) -> float | None:
-    return float(column.median()) if len(column) else None
+def _median(values: Sequence[float]) -> float | None:
+    return float(statistics.median(values)) if values else None
 
 
-def _distinct(column: pd.Series) -> tuple[int, ...]:
-    return tuple(sorted({int(value) for value in column.dropna()}))
+def _distinct(values: Column) -> tuple[int, ...]:
+    return tuple(sorted({int(value) for value in _known(values)}))
