@@ -13,7 +13,7 @@ NOT_HERE := $(NO_GPU) and not acceptance
 # What was built from older sources is refused; without a compiler what needs it is skipped.
 BUILT    := $(BIN)/python -m kernels.build --arch x86-64-v3 > /dev/null || true
 
-.PHONY: setup demo test quick lint types acceptance clean
+.PHONY: setup demo test quick gpu lint types acceptance clean
 
 setup: $(STAMP)
 
@@ -44,6 +44,11 @@ quick: $(STAMP)
 acceptance: $(STAMP)
 	@$(BUILT)
 	$(BIN)/python -m pytest -m 'acceptance and $(NO_GPU)' --durations=20 --timeout=3600
+
+# Eight contexts share a GPU; what no library was built for is skipped, so all are built first.
+gpu: $(STAMP)
+	$(BIN)/python -m kernels.build --jobs 16
+	$(BIN)/python -m pytest -n 8 --dist loadfile --no-loadscope-reorder -m 'gpu and not acceptance' tests/runtime tests/kernels
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

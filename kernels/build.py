@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -65,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="operator or operator/schedule; all without names")
     parser.add_argument("--arch", help="only this architecture, e.g. x86-64-v3 or sm_90a")
     parser.add_argument("--verify", action="store_true", help="build again elsewhere and compare the hashes")
+    parser.add_argument("--jobs", type=int, default=1, help="compilers at once (default: %(default)s)")
     parser.add_argument("--root", type=Path, default=ROOT, help="where the libraries live (default: %(default)s)")
     options = parser.parse_args(arguments)
     failed = False
@@ -73,11 +75,12 @@ def main(arguments: list[str] | None = None) -> int:
     except BuildError as error:
         sys.exit(str(error))
     states = []
-    for spec, arch in work:
-        states.append(state := outcome(spec, arch, options))
-        sound = state in ("built", "current", "reproduced", SKIPPED, UNBUILT)
-        failed |= not sound
-        print(f"{spec.name:32} {arch:10} {state}", file=sys.stdout if sound else sys.stderr)
+    with ThreadPoolExecutor(max(1, options.jobs)) as pool:
+        for (spec, arch), state in zip(work, pool.map(lambda each: outcome(*each, options), work), strict=True):
+            states.append(state)
+            sound = state in ("built", "current", "reproduced", SKIPPED, UNBUILT)
+            failed |= not sound
+            print(f"{spec.name:32} {arch:10} {state}", file=sys.stdout if sound else sys.stderr)
     if set(states) == {UNBUILT}:
         sys.exit(f"nothing is built under {options.root}, so nothing was verified; python -m kernels.build builds it")
     return int(failed)

@@ -1,8 +1,9 @@
 """How the suite is divided between processes, and what is left out while editing.
 
-`make test` runs `--dist loadfile`: a file stays together, so that a module's fixtures are made once. Files that start a
-Ray come first, then those that took longest when they last ran here: the longest do not begin last. Each test keeps its
-store, locks and servers below its own temporary folder, so that processes need not know each other.
+`make test` runs `--dist loadfile`: a file stays together, so that a module's fixtures are made once; the contract's
+cases on a GPU, which need none, go one by one. A failure is named when it happens, whoever ends the run. Files that
+start a Ray come first, then those that took longest when they last ran here: the longest do not begin last. Each test keeps
+its store, locks and servers below its own temporary folder, so that processes need not know each other.
 
 How long a test takes is kept in pytest's cache, as its `--last-failed` is, and so is how long it takes to make what
 tests share (a server, an oracle's answers). `slow` marks a test that took more than `SLOW_S` the last time, or needs
@@ -76,6 +77,35 @@ class Seconds:
         items.sort(key=lambda item: (item.get_closest_marker("ray") is None, -of_files[item.nodeid.partition("::")[0]]))
 
 
+class Told:
+    """Names what fails when it fails: a run that is cut has no summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self.config.pluginmanager.getplugin("terminalreporter")
+        if report.failed and terminal and not hasattr(self.config, "workerinput"):
+            crash = getattr(report.longrepr, "reprcrash", None)
+            said = str(getattr(crash, "message", report.longrepr)).strip().partition("\n")[0]
+            terminal.write_line(f"\n{report.when} failed: {report.nodeid}: {said[:300]}", flush=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    """As `--dist loadfile`, but for the GPU's contract cases: one file, and most of the time of `-m gpu`."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, rest = nodeid.partition("::")
+            return nodeid if rest.startswith("test_on_a_gpu[") else file
+
+    return ByFile(config, log)
+
+
 _FRESH: list[str] = []  # the statements that make an empty file a store
 
 
@@ -119,3 +149,4 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.pluginmanager.register(Seconds(config))
+    config.pluginmanager.register(Told(config))

@@ -14,6 +14,7 @@ import pytest
 
 from kernels.checking import before
 from kernels.checking.cases import cases_of
+from kernels.native import toolkit
 from kernels.native.building import ensure
 from kernels.operators import OPERATORS, operator
 
@@ -181,6 +182,40 @@ def planted(group: str, *words: str) -> dict[str, int]:
 def test_the_gate_finds_what_is_planted(group: str) -> None:
     total = planted(group)
     assert total["killed"] + total["equivalent"] == total["planted"]
+
+
+# Of output_gate/pieces.cu: an output left as it was, an address beyond the operand, two blocks more than are needed.
+CUDA_IDS = {"041602d2": "bound/live", "a4447893": "illegal memory access", "76fb99eb": ""}
+
+
+@pytest.fixture(scope="module")
+def cuda_folder(tmp_path_factory: Any) -> Path:
+    """Three mutants of Hopper's output gate, built."""
+    if not toolkit.nvcc("sm_90a"):
+        pytest.skip("no nvcc that knows sm_90a")
+    for spec in (*(spec for spec in building.specs_of("cuda") if spec.operator == "output_gate"), before.BUILD):
+        ensure(spec, spec.archs[0])
+    made, group = tmp_path_factory.mktemp("planted"), {"output_gate": GROUPS["cuda"]["output_gate"]}
+    building.build_all(made, "cuda", group, building.Choice(0, len(CUDA_IDS), only=tuple(CUDA_IDS)))
+    return made
+
+
+@pytest.mark.acceptance
+def test_mutants_of_cuda_sources_are_built_without_a_gpu(cuda_folder: Path) -> None:
+    plan = building.plan_of(cuda_folder)
+    assert {name: found.outcome for name, found in plan.items()} == dict.fromkeys(CUDA_IDS, building.BUILT)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_too_and_a_judge_whose_context_broke_is_replaced(cuda_folder: Path) -> None:
+    """In a process of its own: judges are forked, which one that has used CUDA cannot do."""
+    command = [sys.executable, SCRIPT, "output_gate", "--device", "cuda", "--folder", cuda_folder, "--judge"]
+    done = subprocess.run([*command, "--only", *CUDA_IDS], capture_output=True, text=True, timeout=200)
+    found = {verdict.id: verdict for verdict in court.verdicts_of([cuda_folder / "verdicts.jsonl"])}
+    outcomes = {name: verdict.outcome for name, verdict in found.items()}
+    assert outcomes == {name: "killed" if by else "survived" for name, by in CUDA_IDS.items()}, done.stderr[-2000:]
+    assert done.returncode == 0 and all(by in found[name].said for name, by in CUDA_IDS.items()), done.stdout
+    assert found["76fb99eb"].seen == found["76fb99eb"].problems > 10
 
 
 @pytest.mark.gpu

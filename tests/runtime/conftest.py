@@ -1,6 +1,7 @@
 """Tiny checkpoints and engines for the runtime's tests, and the oracles that run in a child process of their own."""
 
 import json
+import os
 import subprocess
 import sys
 from functools import partial
@@ -152,10 +153,17 @@ def prompt_of(length: int, seed: int = 0, vocab: int = 131) -> list[int]:
 
 
 def run_oracle(script: str, work: Path, jobs: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    """Run `oracles/<script>` over `jobs` in a child outside the repository, so that it never meets our `kernels`."""
+    """Run `oracles/<script>` over `jobs` in a child outside the repository, so that it never meets our `kernels`.
+
+    Libraries that transformers would take instead of its own torch path can be imported there, and end the child.
+    """
+    for name in ("fla", "causal_conv1d"):
+        (work / "taken" / name).mkdir(parents=True, exist_ok=True)
+        (work / "taken" / name / "__init__.py").write_text(f"raise SystemExit('the oracle took {name}')\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(work / "taken"), os.environ.get("PYTHONPATH", "")))}
     (work / "jobs.json").write_text(json.dumps(jobs))
     command = [sys.executable, "-P", str(ORACLES / script), str(work / "jobs.json"), str(work / "out.safetensors")]
-    child = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=280, check=False)
+    child = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert child.returncode == 0, child.stderr[-4000:]
     return load_file(work / "out.safetensors")
 

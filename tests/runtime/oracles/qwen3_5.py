@@ -9,7 +9,8 @@ import sys
 import warnings
 from pathlib import Path
 
-sys.modules["kernels"] = None  # an editable install would offer ours to transformers
+# transformers takes what it can import: our `kernels` of an editable install, and libraries instead of its torch path.
+sys.modules |= dict.fromkeys(("kernels", "fla", "causal_conv1d"))
 warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
