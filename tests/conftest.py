@@ -2,8 +2,8 @@
 
 `make test` runs `--dist loadfile`: a file stays together, so that a module's fixtures are made once; the contract's
 cases on a GPU, which need none, go one by one. A failure is named when it happens, whoever ends the run. Files that
-start a Ray come first, then those that took longest when they last ran here: the longest do not begin last. Each test keeps
-its store, locks and servers below its own temporary folder, so that processes need not know each other.
+start a Ray come first, then those that took longest when they last ran here: the longest do not begin last. Each test
+keeps its store, locks and servers below its own temporary folder, so that processes need not know each other.
 
 How long a test takes is kept in pytest's cache, as its `--last-failed` is, and so is how long it takes to make what
 tests share (a server, an oracle's answers). `slow` marks a test that took more than `SLOW_S` the last time, or needs
