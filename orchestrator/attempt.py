@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +13,8 @@ from campaigns.errors import (
     CannotExecute,
     HelperLost,
     IdentityMismatch,
+    LeaseTimeout,
+    NoDevice,
     NothingAdmissible,
     RayLost,
     ServerFailed,
@@ -25,12 +27,15 @@ from orchestrator.servers import commanded
 from orchestrator.startups.cluster import Cluster
 from orchestrator.startups.startup import StartupHandle
 
-# What ends a startup; anything else is the server's.
-_REASONS = {
+# What ends a startup; anything else (a store that is locked, an output that is refused) interrupts it.
+_REASONS: Mapping[type[CampaignError], Reason] = {
     IdentityMismatch: Reason.IDENTITY_FAIL,
     NothingAdmissible: Reason.ARM_NOT_DISTINCT,
     HelperLost: Reason.HELPER_LOST,
     RayLost: Reason.HELPER_LOST,
+    NoDevice: Reason.LEASE_FAILED,
+    LeaseTimeout: Reason.LEASE_FAILED,
+    ServerFailed: Reason.SERVER_ERROR,
 }
 _TRIED_AGAIN = (ServerFailed, HelperLost)  # in a new life
 
@@ -48,7 +53,7 @@ def attempt(desk: Desk, cluster: Cluster, folder: Path, startup: int, number: in
     try:
         leased = StartupHandle.lease(cluster, desk.plan, campaign_id, startup, number, workdir, desk.view.say)
     except _TRIED_AGAIN as error:  # its host was lost before it had begun
-        _note(desk, startup, number, _REASONS.get(type(error), Reason.SERVER_ERROR), error)
+        _note(desk, startup, number, reason_of(error), error)
         return _brief(str(error))
     with leased as handle:
         end = StartupEnd(StartupStatus.INTERRUPTED, _now(), Reason.INTERRUPTED)
@@ -56,7 +61,7 @@ def attempt(desk: Desk, cluster: Cluster, folder: Path, startup: int, number: in
             Life(desk, handle, startup, number).run(missing)
             end = StartupEnd(StartupStatus.COMPLETE, _now())
         except CampaignError as error:
-            reason = _REASONS.get(type(error), Reason.SERVER_ERROR)
+            reason = reason_of(error)
             end = StartupEnd(StartupStatus.FAILED, _now(), reason, str(error))
             _note(desk, startup, number, reason, error)
             if not isinstance(error, _TRIED_AGAIN) or isinstance(error, CannotExecute):
@@ -64,6 +69,12 @@ def attempt(desk: Desk, cluster: Cluster, folder: Path, startup: int, number: in
         finally:
             desk.store.startup_end(campaign_id, startup, number, _joined(end, handle.stop()))
     return _brief(end.message)
+
+
+def reason_of(error: CampaignError) -> Reason:
+    """Only what a server did is the server's: a race leaves an arm out for it."""
+    found = (reason for kind, reason in _REASONS.items() if isinstance(error, kind))
+    return next(found, Reason.INTERRUPTED)
 
 
 def _require_same_files(desk: Desk) -> None:

@@ -24,6 +24,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.default_element import ResultDefault
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -131,17 +132,19 @@ def _job(
     merged: Sequence[ResultDefault],
 ) -> None:
     """Prepare what Hydra has composed, and run it or keep it for a sweep; a refusal is said and leaves the others."""
+    chosen = HydraConfig.get().overrides
+    several = HydraConfig.get().mode is RunMode.MULTIRUN
+    swept = " ".join(word for word in chosen.task if word not in words) if several else ""  # which job it is
     try:
         values = OmegaConf.to_container(raw, resolve=True)
         config = typed(values)
         check_place(Path(config.store.path))  # before anything is hashed or built
-        chosen = HydraConfig.get().overrides
         prepared = prepare(config, values, _files(merged, [*chosen.hydra, *chosen.task]))
         keep(Composed(list(chosen.task), prepared, config.sweep.parallel))
     except OmegaConfBaseException as error:
-        codes.append(_say(UsageError(sentence(error, words))))
+        codes.append(_say(UsageError(sentence(error, words)), swept))
     except CampaignError as error:
-        codes.append(_say(error))
+        codes.append(_say(error, swept))
 
 
 def _execute(composed: Composed, codes: list[Exit], output: Output) -> None:
@@ -173,8 +176,8 @@ def _files(merged: Sequence[ResultDefault], words: Sequence[str]) -> dict[str, s
     return {shown(path): file_sha256(path) for path, _ in files}
 
 
-def _say(error: CampaignError) -> Exit:
-    print(f"campaign: {error}", file=sys.stderr)
+def _say(error: CampaignError, job: str = "") -> Exit:
+    print(f"campaign: {job + ': ' if job else ''}{error}", file=sys.stderr)
     return error.exit_code
 
 

@@ -129,7 +129,10 @@ class Reader:
                 f"the store {self.path} holds no campaign that can be read: {self.damaged.lines()[-1]}"
             )
         if not ids:
-            raise UsageError(f"the store {self.path} holds no campaign yet: start one with `campaign run`")
+            raise UsageError(
+                f"the store {self.path} holds no campaign yet: start one with `campaign run`; of a "
+                "store in use copy FILE-wal as well"
+            )
         if name == "last":
             return str(ids[-1])
         matches = [i for i in ids if i.startswith(name)] if name not in ids else [name]

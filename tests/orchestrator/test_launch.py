@@ -104,7 +104,7 @@ def test_a_multirun_job_that_fails_does_not_stop_the_others(
     monkeypatch.chdir(str(tmp_path))
     assert main(["run", "--multirun", "server.model=/one,/two"]) == Exit.USAGE
     err = capfd.readouterr().err
-    assert "server.model=/one" in err and "server.model=/two" in err
+    assert "campaign: server.model=/one: " in err and "campaign: server.model=/two: " in err  # which job it was
 
 
 def test_cfg_prints_the_configuration_and_runs_nothing(

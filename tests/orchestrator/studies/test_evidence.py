@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.errors import Exit
+from campaigns.errors import CannotExecute, Exit, StoreUnwritable
 from campaigns.plan import CampaignPlan, Role, StartupMode, Step
 from campaigns.reasons import Reason
 from campaigns.records import Request, StartupEnd, StartupStatus
+from orchestrator.attempt import reason_of
 from orchestrator.studies.bisect import Change, _difference, _unsteady
 from orchestrator.studies.race import Entry
 from results.reading.summary import Summary, summarise
@@ -78,6 +79,8 @@ def test_tokens_tell_commits_apart_only_where_the_older_one_answers_like_itself(
     [
         (Exit.WORLD, None, True),  # no device, no room on the disk: not one startup began
         (Exit.WORLD, Reason.HELPER_LOST, True),
+        (Exit.WORLD, reason_of(StoreUnwritable("it was locked for 30 s")), True),
+        (Exit.WORLD, reason_of(CannotExecute("no such file")), False),
         (Exit.WORLD, Reason.SERVER_ERROR, False),  # its server died: this is what the arm does
         (Exit.COMPLETE, None, False),
         (Exit.NOTHING_ADMISSIBLE, None, False),
