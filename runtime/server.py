@@ -56,6 +56,7 @@ class ServerOptions:
     rank_timeout: float
     speculation: str | None
     num_speculative_tokens: int | None
+    lookup_rows: int
     max_waiting: int
     max_body_bytes: int
     trace_dir: Path | None
@@ -69,7 +70,7 @@ class ServerOptions:
     def worker_arguments(self) -> list[str]:
         arguments = [f"--model={self.model}", f"--device={self.device}", f"--dtype={self.dtype}"]
         arguments += [f"--threads={self.threads}", f"--prompt-state={self.prompt_state}"]
-        arguments.append(f"--rank-timeout={self.rank_timeout}")
+        arguments += [f"--rank-timeout={self.rank_timeout}", f"--lookup-rows={self.lookup_rows}"]
         if self.audit_ranks:
             arguments.append("--audit-ranks")
         if self.keep_quantised:
@@ -117,6 +118,13 @@ def parse_options(arguments: list[str] | None = None) -> ServerOptions:
         "--speculation", choices=MODES, help="of requests and arms that name none; default: dflash with a drafter"
     )
     parser.add_argument("--num-speculative-tokens", type=_positive, metavar="N", help="default: the drafter's block")
+    parser.add_argument(
+        "--lookup-rows",
+        type=int,
+        choices=(8, 16),
+        default=8,
+        help="16: speculation lookup may verify up to 15 drafts, if num_speculative_tokens asks for so many (CPU)",
+    )
     parser.add_argument("--max-waiting", type=_positive, default=64, help="queued requests before 429")
     parser.add_argument("--max-body-bytes", type=_positive, default=4 << 20)
     parser.add_argument(

@@ -49,13 +49,14 @@ def required_bytes(
     cache_dtype: torch.dtype,
     capacity: int,
     page_size: int,
+    rows: int = 8,
 ) -> dict[str, int]:
-    """Bytes by purpose: weights, K/V pages, draft window, states."""
+    """Bytes by purpose: weights, K/V pages, draft window, states of `rows` rows for each of two requests."""
     shapes = parameter_count(target_shapes(target)) + (parameter_count(draft_shapes(draft)) if draft else 0)
     parts = {
         "weights": shapes * dtype.itemsize,
         "K/V cache": target_cache_bytes(target, capacity, page_size, cache_dtype),
-        "states": state_bytes(target, 8, 2, dtype),
+        "states": state_bytes(target, rows, 2, dtype),
     }
     if draft:
         parts["draft window"] = draft_cache_bytes(draft, capacity, dtype)

@@ -42,7 +42,8 @@ from runtime.operators import Operators
 
 
 class Engine:
-    """`max_model_len` tokens of prompt and answer; `block_size` rows a round; `routes` choose the schedules.
+    """`max_model_len` tokens of prompt and answer; `block_size` rows a round, up to `most_rows` with the history's;
+    `routes` choose the schedules.
 
     `made_weights` says what a declared model's weights are (`runtime.models.random_model`), None where they were read.
     """
@@ -60,6 +61,7 @@ class Engine:
         self.kv_cache_dtype, self.dtype, self.eos_ids = kv_cache_dtype, options.dtype, eos
         self.routes, self.group = decoder.operators.routes, group
         self.block_size = decoder.drafter.config.block_size if decoder.drafter else 1
+        self.most_rows = max(self.block_size, options.lookup_rows if options.lookup_rows != ROWS else 0)
         self.made_weights: dict[str, Any] | None = None
         self._answering = False
 
@@ -128,7 +130,7 @@ class Engine:
                 parallelise_draft(drafter, group, operators)
             draft_cache = DraftCache(shape.draft, shape.capacity, shape.dtype, shape.device)
         cache = PagedCache(shape.target, shape.capacity, shape.page_size, shape.cache_dtype, shape.device)
-        memory = Memory(cache, StatePool(shape.target, shape.device, shape.dtype, ROWS))
+        memory = Memory(cache, StatePool(shape.target, shape.device, shape.dtype, shape.options.lookup_rows))
         graphs = Graphs(operators, shape.options.cuda_graphs and shape.device.type == "cuda")
         decoder = Decoder(
             target,
@@ -170,7 +172,7 @@ class Engine:
         config = self.decoder.target.config
         if request.speculation != "none" and self.decoder.drafter is None:
             raise RequestError("the checkpoint has no drafter/ folder; ask for speculation 'none'")
-        generation = Generation(request, self.eos_ids, config.vocab_size, self.max_model_len)
+        generation = Generation(request, self.eos_ids, config.vocab_size, self.max_model_len, self.most_rows)
         return self._events(generation, request)
 
     def _events(self, generation: Generation, request: GenerateRequest) -> Iterator[Prefill | RoundRecord | Finish]:

@@ -145,7 +145,8 @@ class Decoder:
 
     @torch.inference_mode()
     def round(self, generation: Generation, state: RequestState, rows: int) -> RoundRecord:
-        """Verify `rows` rows: the bonus token and `rows - 1` drafts. One row is a q1 step, which drafts nothing."""
+        """Verify `rows` rows: the bonus token and `rows - 1` drafts, fewer where a grammar forbids one, more where the
+        history has a second block. One row is a q1 step, which drafts nothing."""
         clock, hits, proposal = self._begun(generation, rows)
         rows = 1 if proposal is None else len(proposal) + 1
         verified = self.verify(generation, state, proposal)
@@ -206,9 +207,10 @@ class Decoder:
         return Ahead(generation, proposal, clock, hits)
 
     def propose(self, generation: Generation, drafts: int) -> Proposal:
-        """`drafts` tokens behind the bonus, each with the law it was drawn from."""
+        """`drafts` tokens behind the bonus, or more from the history, each with the law it was drawn from."""
         proposal = self._drafted(generation, drafts, generation.bonus(self.device))
-        return draft.FINISHED[generation.speculation](proposal, generation.tokens)
+        most, opens = generation.most_drafts(drafts), generation.second_block.opens
+        return draft.FINISHED[generation.speculation](proposal, generation.tokens, most, opens)
 
     def _drafted(self, generation: Generation, drafts: int, bonus: Tensor) -> Proposal:
         greedy, temperature = generation.sampling.greedy, generation.temperature(self.device)

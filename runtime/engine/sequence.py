@@ -17,6 +17,7 @@ from runtime.speculation.logprobs import LogprobsOrder, TokenLogprobs
 from runtime.speculation.modes import MODES
 from runtime.speculation.penalties import History, Penalties
 from runtime.speculation.sampling import SamplingParams
+from runtime.speculation.second_block import SecondBlock
 
 
 class TokenGate(Protocol):
@@ -37,8 +38,9 @@ class GenerateRequest:
     """`eos_ids` None means the checkpoint's own, () means none. `max_tokens` None means up to capacity.
 
     `speculation` is one of `runtime.speculation.modes`; None for `num_speculative_tokens` means as many as the
-    drafter's block has. `logprobs` asks for the log-probability of every
-    token and of that many alternatives. `penalties` change the target's logits by the tokens that came before.
+    drafter's block has, and only `lookup` verifies more, up to the engine's `most_rows`. `logprobs` asks for the
+    log-probability of every token and of that many alternatives. `penalties` change the target's logits by the tokens
+    that came before.
     """
 
     prompt_ids: Sequence[int]
@@ -109,9 +111,11 @@ class Bonus(NamedTuple):
 
 
 class Generation:
-    """Tokens of one request and why it ended (`finish`), if it did."""
+    """Tokens of one request and why it ended (`finish`), if it did. `most_rows` may be verified in one round."""
 
-    def __init__(self, request: GenerateRequest, eos_ids: Sequence[int], vocab_size: int, max_model_len: int) -> None:
+    def __init__(
+        self, request: GenerateRequest, eos_ids: Sequence[int], vocab_size: int, max_model_len: int, most_rows: int = 0
+    ) -> None:
         _check(request, vocab_size, max_model_len)
         self.tokens = [int(token) for token in request.prompt_ids]
         self.num_prompt_tokens = len(self.tokens)
@@ -119,7 +123,7 @@ class Generation:
         self.logprobs, self._num_drafts = request.logprobs, request.num_speculative_tokens
         room = max_model_len - self.num_prompt_tokens
         self.end = self.num_prompt_tokens + min(room, room if request.max_tokens is None else request.max_tokens)
-        self.max_model_len = max_model_len
+        self.max_model_len, self._most_rows, self.second_block = max_model_len, most_rows, SecondBlock()
         self.eos_ids = frozenset(eos_ids if request.eos_ids is None else request.eos_ids)
         self.finish: str | None = None
         self._penalties, self._vocab_size = request.penalties, vocab_size
@@ -171,6 +175,13 @@ class Generation:
         if self._num_drafts is not None:
             block_size = min(block_size, self._num_drafts + 1)
         return min(block_size, self.max_model_len - 1 - self.bonus_position)
+
+    def most_drafts(self, drafts: int) -> int:
+        """How many may be verified where the drafter makes `drafts`: more only on request, from the history."""
+        if self.speculation != "lookup" or self._num_drafts is None:
+            return drafts
+        room = self.max_model_len - 2 - self.bonus_position
+        return max(drafts, min(self._num_drafts, self._most_rows - 1, room))
 
     def goes_on(self, rows: int) -> bool:
         """Whether a round of `rows` rows is surely followed by one of as many, unless a token ends the sequence."""

@@ -12,12 +12,12 @@ from runtime.config import DraftConfig, TargetConfig
 from runtime.engine import capacity
 from runtime.engine.prompts import COMPUTED, PROMPT_STATES
 from runtime.errors import ModelError
-from runtime.memory.cache import CACHE_DTYPES, hybrid_pages
+from runtime.memory.cache import CACHE_DTYPES, draft_ring, hybrid_pages
 from runtime.models.parallel import RANK_TIMEOUT_S
 from runtime.models.shapes import draft_shapes, target_shapes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-ROWS = 8
+ROWS, LOOKUP_ROWS = 8, (8, 16)
 HOST_BUDGET, DEVICE_BUDGET = 4096, 16384  # tokens of a prefill chunk
 
 
@@ -29,7 +29,8 @@ class EngineOptions:
     same one, `shared` computes each by the schedules that run unasked and keeps it for all.
     `prefill_budget` is the most tokens a prefill chunk has; None takes the device's own (`EngineShape.prefill_chunk`).
     `keep_quantised` keeps NVFP4 and FP8 linears so for the schedules that read them; else they are dequantised at load.
-    `rank_timeout_s` is how long a publication through shared memory waits for a rank.
+    `rank_timeout_s` is how long a publication through shared memory waits for a rank. `lookup_rows` is the most rows
+    that a round of speculation `lookup` may verify, if its request asks for so many.
     """
 
     max_model_len: int | None = None
@@ -46,6 +47,7 @@ class EngineOptions:
     world_size: int = 1
     rendezvous: str | None = None
     rank_timeout_s: float = RANK_TIMEOUT_S
+    lookup_rows: int = ROWS
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class EngineShape:
     def of(cls, target: TargetConfig, draft: DraftConfig | None, options: EngineOptions) -> "EngineShape":
         _refuse(options, target, draft)
         name = options.kv_cache_dtype or options.dtype
-        pages, _ = hybrid_pages(target, draft, CACHE_DTYPES[name], ROWS)
+        pages, _ = hybrid_pages(target, draft, CACHE_DTYPES[name], options.lookup_rows)
         limit = options.max_model_len or target.max_position_embeddings
         return cls(target, draft, options, limit, options.page_size or pages, name)
 
@@ -98,7 +100,13 @@ class EngineShape:
     def required_bytes(self) -> dict[str, int]:
         """Bytes by purpose."""
         parts = capacity.required_bytes(
-            self.target, self.draft, self.dtype, self.cache_dtype, self.capacity, self.page_size
+            self.target,
+            self.draft,
+            self.dtype,
+            self.cache_dtype,
+            self.capacity,
+            self.page_size,
+            self.options.lookup_rows,
         )
         parts["weights"] -= capacity.kept_saving(target_shapes(self.target), self.kept, self.dtype)
         if self.draft:
@@ -125,8 +133,25 @@ def _refuse(options: EngineOptions, target: TargetConfig, draft: DraftConfig | N
         raise ModelError(
             f"max_model_len {limit} is outside 2..{target.max_position_embeddings}, the checkpoint's positions"
         )
+    if options.lookup_rows != ROWS:
+        _refuse_rows(options, draft)
     if draft is not None:
         _refuse_other_draft(target, draft)
+
+
+def _refuse_rows(options: EngineOptions, draft: DraftConfig | None) -> None:
+    rows = options.lookup_rows
+    if rows not in LOOKUP_ROWS:
+        raise ModelError(f"lookup_rows is {rows}; it is 8 or 16")
+    if draft is None:
+        raise ModelError(f"lookup_rows {rows} needs a drafter, and the checkpoint has no drafter/ folder; use 8")
+    slots = min(draft_ring(draft, layer, rows) for layer in range(draft.num_hidden_layers))
+    if slots < rows:
+        raise ModelError(f"lookup_rows {rows} do not fit the drafter's window, which remembers {slots} tokens; use 8")
+    if options.device.startswith("cuda"):
+        raise ModelError(f"lookup_rows {rows} has not been run on CUDA yet; use 8, or --device cpu")
+    if options.world_size > 1:
+        raise ModelError(f"lookup_rows {rows} has not been run by several ranks yet; use 8, or one rank")
 
 
 def _refuse_other_draft(target: TargetConfig, draft: DraftConfig) -> None:

@@ -65,7 +65,7 @@ GENERATION: Schema = {
     "logprobs_mode": {"enum": ["raw_logprobs", "processed_logprobs"]},
     "return_tokens_as_token_ids": BOOLEAN,
     "speculation": SPECULATION,
-    "num_speculative_tokens": _between("integer", 1, 7),
+    "num_speculative_tokens": _between("integer", 1, 15),
     "return_token_ids": BOOLEAN,
     "return_round_details": BOOLEAN,
     "profile": BOOLEAN,
@@ -96,7 +96,7 @@ ARM = _object(
         "name": STRING,
         "schedules": {"type": "object", "additionalProperties": STRING},
         "speculation": SPECULATION,
-        "num_speculative_tokens": _between("integer", 1, 7),
+        "num_speculative_tokens": _between("integer", 1, 15),
     },
     ("name", "schedules"),
 )

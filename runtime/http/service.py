@@ -18,7 +18,7 @@ from runtime import identity
 from runtime.http.answers import Progress
 from runtime.http.metrics import ServerMetrics
 from runtime.http.requests.order import ModelCard, Order
-from runtime.http.requests.speculation import read_speculation, spelled, usual
+from runtime.http.requests.speculation import MaxDrafts, read_speculation, spelled, usual
 from runtime.text.generation import Generation, Profiling, Speculation, Step
 from runtime.text.transcript import NO_MARKERS, Markers, Piece, Transcript
 from runtime.workers.client import EngineClient, Job
@@ -79,12 +79,12 @@ class Service:
         self._hashes = await asyncio.to_thread(Hashes.read, self._model_dir)
         await self.client.wait_ready()
         facts = self.client.facts
-        most = facts["block_size"] - 1
+        most = MaxDrafts(facts["block_size"] - 1, facts["most_rows"] - 1)
         own = read_speculation(self._asked, usual(most), most)
         self.card = ModelCard.read(self._model_dir, self._served_name, facts["max_model_len"], own, most)
         self._own_speculation = own
         running, waiting = lambda: self.client.num_running, lambda: self.client.num_waiting
-        self.metrics = ServerMetrics(self._served_name, most, running, waiting)
+        self.metrics = ServerMetrics(self._served_name, most.lookup, running, waiting)
 
     def submit(self, order: Order) -> Run:
         assert self.card is not None and self.metrics is not None, "submit() needs a prepared service"

@@ -1,9 +1,9 @@
-"""GatedDeltaNet state: a pool of recurrent slots and convolution lines, and the eight-slot table of one request.
+"""GatedDeltaNet state: a pool of recurrent slots and convolution lines, and the slot table of one request.
 
-Verification writes one recurrent state per row into the request's eight slots. The accepted count is the next
-*selector* (1..8): the following verification starts from `slot_table[selector - 1]` and from the convolution window
-that begins at column `selector - 1`. Slots outside the table are never written; slots are not cleared when they are
-handed out, because prefill starts from zero and never reads them. Knows no attention cache and no tokens.
+Verification writes one recurrent state per row into the request's slots, eight or sixteen. The accepted count is the
+next *selector*, from 1: the following verification starts from `slot_table[selector - 1]` and from the convolution
+window that begins at column `selector - 1`. Slots outside the table are never written; slots are not cleared when they
+are handed out, because prefill starts from zero and never reads them. Knows no attention cache and no tokens.
 """
 
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class StatePool:
         self.device = device
 
     def acquire(self) -> RequestState:
-        """Eight slots, least recently used first, and the line of the last owner, contents as they were left.
+        """A slot per row, least recently used first, and the line of the last owner, contents as they were left.
 
         Captured graphs belong to a line, so that requests that follow one another share theirs.
         """

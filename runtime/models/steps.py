@@ -120,7 +120,7 @@ class PrefillStep:
 
 
 class VerifyStep:
-    """One to eight rows at consecutive `positions` [R]; starts from the selected state and writes one state per row.
+    """A few rows at consecutive `positions` [R]; starts from the selected state and writes one state per row.
 
     Positions, row lengths, page table, slot table and selector are read on the device alone, so that a captured graph
     stays right when they change. `pages` is how many of the page table's attention is shown; the rows must lie in them.

@@ -5,7 +5,7 @@ Per masked row the 16 best candidates by vocabulary score; an edge from each of 
 draft is drawn from. All 16 possible predecessors are drawn for at once, so the walk only follows pointers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -17,9 +17,9 @@ from runtime.speculation import lookup
 from runtime.speculation.sampling import SamplingParams
 
 # By mode: what is verified instead of the drafter's proposal, by the tokens so far. A draft behind which rejection
-# sampling is to stay exact says the law that it was drawn from.
-FINISHED: Mapping[str, Callable[[Proposal, Sequence[int]], Proposal]] = {
-    "dflash": lambda proposal, tokens: proposal,
+# sampling is to stay exact says the law that it was drawn from. A second block is of the history alone.
+FINISHED: Mapping[str, Callable[..., Proposal]] = {
+    "dflash": lambda proposal, tokens, *second_block: proposal,
     "lookup": lookup.augment,
 }
 

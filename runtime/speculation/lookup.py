@@ -4,10 +4,10 @@ A *strong* match (`STRONG` tokens or more) replaces all neural drafts by what fo
 (q = 1). A *weak* match is used only if the first `AGREE` neural drafts say the same. Those drafts were drawn, so they
 keep their own q: calling them certain would accept them too rarely (with q(A) = q(B) = 0.5 and p(A) = 0.8 the output
 law must stay 0.8). Whether the tail is replaced depends on no draft behind the agreeing ones, so rejection sampling
-stays exact. The number of rows never changes.
+stays exact. Only a strong match may add drafts behind the drafter's own, where the caller opens a second block.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -38,13 +38,30 @@ def continuation(tokens: Sequence[int], count: int) -> tuple[int, list[int]]:
     return best, list(tokens[follow : follow + count])
 
 
-def augment(proposal: Proposal, tokens: Sequence[int]) -> Proposal:
-    """`proposal` with the drafts that the history of `tokens` overrides; batched over requests of one history."""
-    length, found = continuation(tokens, len(proposal))
+def augment(
+    proposal: Proposal, tokens: Sequence[int], most: int = 0, opens: Callable[[bool], bool] = lambda strong: False
+) -> Proposal:
+    """`proposal` with the drafts that the history of `tokens` overrides; batched over requests of one history.
+
+    Where there may be `most` drafts, more than the drafter's own, `opens` is told once whether the match is strong and
+    says whether there will be.
+    """
+    own = len(proposal)
+    length, found = continuation(tokens, max(own, most))
+    strong = length >= STRONG
+    if most <= own or not opens(strong):
+        found = found[:own]
     if not found:
         return proposal
-    agreeing = 0 if length >= STRONG else AGREE
-    return certain_from(proposal, torch.tensor(found, device=proposal.tokens.device), agreeing)
+    if len(found) > own:
+        proposal = lengthened(proposal, len(found) - own)
+    return certain_from(proposal, torch.tensor(found, device=proposal.tokens.device), 0 if strong else AGREE)
+
+
+def lengthened(proposal: Proposal, more: int) -> Proposal:
+    """`proposal` with room for that many `more` drafts, which stand for none yet."""
+    parts = ((proposal.tokens, 0), (proposal.ids, -1), (proposal.q, 0))
+    return Proposal(*(torch.cat((x, x.new_full((len(x), more, *x.shape[2:]), fill)), 1) for x, fill in parts))
 
 
 def certain_from(proposal: Proposal, found: Tensor, first: int) -> Proposal:

@@ -75,6 +75,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--kv-cache-dtype")
     parser.add_argument("--rendezvous")
     parser.add_argument("--rank-timeout", type=float, required=True)
+    parser.add_argument("--lookup-rows", type=int, required=True)
     parser.add_argument("--audit-ranks", action="store_true")
     parser.add_argument("--keep-quantised", action="store_true")
     parser.add_argument("--prompt-state", required=True)
@@ -109,6 +110,7 @@ def _load(options: argparse.Namespace, channel: Channel) -> Worker:
             world_size=options.world_size,
             rendezvous=options.rendezvous,
             rank_timeout_s=options.rank_timeout,
+            lookup_rows=options.lookup_rows,
         ),
     )
     vocab_size = engine.decoder.target.config.vocab_size
@@ -134,6 +136,7 @@ class Worker:
         return {
             "max_model_len": engine.max_model_len,
             "block_size": engine.block_size,
+            "most_rows": engine.most_rows,
             "kv_cache_dtype": engine.kv_cache_dtype,
             "dtype": engine.dtype,
             "made_weights": engine.made_weights,

@@ -14,6 +14,7 @@ from kernels.accept.rejection import Proposal, accept, draw, probability_of, res
 from runtime.speculation import draft, lookup
 from runtime.speculation.modes import MODES
 from runtime.speculation.sampling import SamplingParams
+from runtime.speculation.second_block import SecondBlock
 
 VOCAB, SEEDS = 5, 120_000
 
@@ -156,6 +157,18 @@ def test_drafts_of_every_mode_keep_the_targets_law(mode: str, history: list[int]
     assert_law(chains)
 
 
+def test_drafts_of_a_second_block_keep_the_targets_law(device: torch.device) -> None:
+    """One draft of the drafter and four behind it that only the history makes, in the rounds that open the block."""
+    chains, history, widths = Chains(1, device), [*range(VOCAB)] * 3, []
+    block = SecondBlock()
+    for _ in range(4):
+        proposal = lookup.augment(chains.propose(), history, 5, block.opens)
+        widths.append(len(proposal))
+        chains.round(proposal)
+    assert widths == [1, 5, 5, 5]
+    assert_law(chains)
+
+
 @pytest.mark.parametrize("agree", (0, 1, 2))
 def test_lookup_drafts_keep_the_targets_law_over_rounds(agree: int, device: torch.device) -> None:
     chains, found = Chains(3, device), torch.tensor([2, 1, 3], device=device)
@@ -207,3 +220,18 @@ def test_a_strong_match_replaces_every_draft_and_a_stray_token_none() -> None:
     strong = lookup.augment(drafted([40, 41, 42, 43]), history)
     assert strong.tokens.tolist() == [[1, 2, 3, 4]] and strong.q[..., 0].tolist() == [[1.0] * 4]
     assert lookup.augment(drafted([40, 41]), [3, 4, 5, 3]).tokens.tolist() == [[40, 41]]
+
+
+def test_only_a_strong_match_fills_a_second_block() -> None:
+    strong, weak = [*range(20, 30), 1, 2, 3, 4, 0, *range(20, 30)], [5, 6, 7, 8, 9, 10, 1, 5, 6]
+    told: list[bool] = []
+
+    def opens(strength: bool) -> bool:
+        told.append(strength)
+        return strength
+
+    filled = lookup.augment(drafted([40, 41]), strong, 6, opens)
+    assert filled.tokens.tolist() == [[1, 2, 3, 4, 0, 20]] and filled.ids[0, :, 0].tolist() == [1, 2, 3, 4, 0, 20]
+    assert filled.q[0].tolist() == [[1.0, 0, 0, 0]] * 6
+    assert lookup.augment(drafted([7, 8]), weak, 6, opens).tokens.tolist() == [[7, 8]]
+    assert len(lookup.augment(drafted([40, 41]), strong, 2, opens)) == 2 and told == [True, False]

@@ -19,7 +19,7 @@ from runtime.http.requests.defaults import Defaults
 from runtime.http.requests.form import form_grammar
 from runtime.http.requests.grammar import GrammarChecker
 from runtime.http.requests.penalties import read_penalties
-from runtime.http.requests.speculation import read_speculation
+from runtime.http.requests.speculation import MaxDrafts, read_speculation
 from runtime.text.generation import Generation, Profiling, Sampling, Speculation
 from runtime.text.spelling import Spelling
 from runtime.text.tokenizer import ChatTemplate, TextTokenizer
@@ -40,7 +40,7 @@ _STREAM_OPTIONS = ("include_usage", "continuous_usage_stats", "include_obfuscati
 class ModelCard:
     """What the API process knows of the model that it serves. `created`: seconds of Unix time when it was ready.
 
-    `max_drafts` a round, 0 without a drafter; `speculation` is the selected arm's, for requests that name none.
+    `speculation` is the selected arm's, for requests that name none.
     """
 
     name: str
@@ -48,14 +48,16 @@ class ModelCard:
     tokenizer: TextTokenizer
     template: ChatTemplate | None
     defaults: Defaults
-    max_drafts: int
+    max_drafts: MaxDrafts
     speculation: Speculation
     spelling: Spelling
     grammars: GrammarChecker
     created: int
 
     @staticmethod
-    def read(model_dir: Path, name: str, max_model_len: int, speculation: Speculation, max_drafts: int) -> ModelCard:
+    def read(
+        model_dir: Path, name: str, max_model_len: int, speculation: Speculation, max_drafts: MaxDrafts
+    ) -> ModelCard:
         spelling = Spelling(model_dir)
         return ModelCard(
             name=name,

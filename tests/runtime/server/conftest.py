@@ -171,6 +171,14 @@ def serving() -> Callable[..., Any]:
     return serve
 
 
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """Its command line says how it drafts."""
+    drafting = ("--num-speculative-tokens=2", "--lookup-rows=16")
+    with serve(tmp_path_factory.mktemp("told"), "--max-model-len=1024", *drafting) as live:
+        yield live
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Any:
     """`start(*options)` gives a context manager with a server of the test's own."""

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from runtime.http.requests.speculation import MaxDrafts, read_speculation
+from runtime.text.generation import Speculation
+
 ROOT = Path(__file__).resolve().parents[3]
 CHECKPOINT = ROOT / "runtime/checkpoints/nano"
 ASKED = {"prompt": "Ida has 5 pears and buys 4 more.", "max_tokens": 16, "temperature": 0, "ignore_eos": True}
@@ -74,6 +77,7 @@ def test_an_arm_chooses_for_requests_that_say_nothing(restored: Any) -> None:
 REFUSALS = {
     "unknown": ({"speculation": "eagle"}, "dflash, lookup, none"),
     "too-many": ({"num_speculative_tokens": 8}, "from 1 to 7"),
+    "sixteen-rows": ({"speculation": "lookup", "num_speculative_tokens": 15}, "with --lookup-rows 16"),
     "none-at-all": ({"num_speculative_tokens": 0}, "from 1 to 7"),
     "contradiction": ({"speculation": "none", "num_speculative_tokens": 2}, "says nothing"),
 }
@@ -102,13 +106,54 @@ def test_a_checkpoint_without_a_drafter_serves_undrafted(start: Any, server: Any
         assert alone.ask("GET", "/metrics").status == 200
 
 
-def test_the_command_line_chooses_for_arms_that_say_nothing(start: Any) -> None:
-    with start("--max-model-len=1024", "--num-speculative-tokens=2") as server:
-        assert drafted(server) == {("spec", 2)} and drafted(server, num_speculative_tokens=5) == {("spec", 5)}
-        arm = {"name": "a", "schedules": {}, "speculation": "none"}
-        assert server.ask("PUT", "/campaign/arm", arm).status == 200 and drafted(server) == {("q1", 0)}
-        server.ask("PUT", "/campaign/arm", {"name": "b", "schedules": {}})
-        assert drafted(server) == {("spec", 2)}
+def test_the_command_line_chooses_for_arms_that_say_nothing(told: Any) -> None:
+    assert drafted(told) == {("spec", 2)} and drafted(told, num_speculative_tokens=5) == {("spec", 5)}
+    arm = {"name": "a", "schedules": {}, "speculation": "none"}
+    assert told.ask("PUT", "/campaign/arm", arm).status == 200 and drafted(told) == {("q1", 0)}
+    told.ask("PUT", "/campaign/arm", {"name": "b", "schedules": {}})
+    assert drafted(told) == {("spec", 2)} and drafted(told, speculation="lookup") == {("spec", 2)}
+
+
+def test_a_mode_that_is_named_alone_keeps_no_more_drafts_than_it_has() -> None:
+    most, wide, plain = MaxDrafts(7, 15), Speculation("lookup", 15), Speculation("dflash", 7)
+    assert read_speculation({"speculation": "dflash"}, wide, most) == plain
+    assert read_speculation({"speculation": "lookup"}, plain, most) == Speculation("lookup", 7)
+    assert read_speculation({}, wide, most) == read_speculation({"speculation": "lookup"}, wide, most) == wide
+
+
+def test_sixteen_rows_are_for_those_who_ask(told: Any) -> None:
+    """Request, arm, record and metrics of a second block; the answer is that of eight rows."""
+    asked = {"role": "user", "content": f"Say this again: {', '.join(str(7 * i) for i in range(1, 21))}"}
+
+    def rounds(**body: Any) -> tuple[list[int], list[dict[str, Any]]]:
+        form = {"messages": [asked], "temperature": 0, "return_round_details": True, "return_token_ids": True}
+        reply = told.ask("POST", "/v1/chat/completions", {**form, **body})
+        assert reply.status == 200, reply.body
+        return reply.json["choices"][0]["token_ids"], reply.json["metrics"]["rounds"]
+
+    def accepted() -> dict[int, float]:
+        lines = told.ask("GET", "/metrics").body.decode().splitlines()
+        name = "vllm:spec_decode_num_accepted_tokens_per_pos_total{"
+        found = [line for line in lines if line.startswith(name)]
+        return {int(line.split('position="')[1].split('"')[0]): float(line.split()[-1]) for line in found}
+
+    before = accepted()
+    tokens, narrow = rounds(speculation="lookup", num_speculative_tokens=7)
+    assert {entry["rows"] for entry in narrow} == {8} and len(before) == 15
+    again, wide = rounds(speculation="lookup", num_speculative_tokens=15)
+    assert again == tokens and len(wide) < len(narrow)
+    assert {(entry["rows"], entry["drafted"]) for entry in wide} >= {(8, 7), (16, 15)}
+    every = narrow + wide
+    counted = {at: accepted()[at] - before[at] for at in range(15)}
+    assert counted == {at: sum(entry["accepted"] > at for entry in every) for at in range(15)} and counted[14] > 0
+
+    arm = {"name": "a", "schedules": {}, "speculation": "lookup", "num_speculative_tokens": 15}
+    selected = told.ask("PUT", "/campaign/arm", arm)
+    assert selected.status == 200 and selected.json == arm == told.ask("GET", "/campaign/arm").json
+    assert rounds()[1] and max(entry["rows"] for entry in rounds()[1]) == 16
+    assert {entry["rows"] for entry in rounds(speculation="dflash")[1]} == {8}, "the drafter has no more"
+    refused = told.ask("PUT", "/campaign/arm", {**arm, "speculation": "dflash"})
+    assert refused.status == 400 and "from 1 to 7, not 15; up to 15 are for" in refused.json["error"]["message"]
 
 
 @pytest.mark.parametrize(
