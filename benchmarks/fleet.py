@@ -169,7 +169,7 @@ def drive(store: Store, made: World, folder: Path) -> None:
     budgets = {fixture.id: 16384 for fixture in made.plan.fixtures}
     prepared = Prepared(made.plan, "{}", {}, {}, {}, {}, budgets, store.path, strict=False)
     with Journal(folder) as journal:
-        desk = Desk(store, campaign, prepared, journal, View(Console(quiet=True), 1, ()))
+        desk = Desk(store, campaign, prepared, journal, View(Console(quiet=True), made.plan))
         loop.run(desk, folder, Stopping(folder))
     store.status(made.campaign_id, CampaignStatus.COMPLETE)
 

@@ -106,7 +106,7 @@ class Fleet:
         assert _stands(self.head, log), log.read_text()[-2000:]
 
     def add(self, number: int, gpus: int, setup: str = "", clock: tuple[str, ...] = ()) -> Node:
-        node = self.nodes[number] = Node(number, setup, clock)
+        node = self.nodes[number] = Node(number, "; ".join(filter(None, (self._own_disk(number), setup))), clock)
         _ip("link", "del", node.veth, check=False)  # of a node of that number that was killed
         _ip("netns", "del", node.namespace, check=False)
         _ip("netns", "add", node.namespace)
@@ -126,6 +126,11 @@ class Fleet:
                 return node
             node.kill()
         raise AssertionError((self.folder / f"{node.name}.log").read_text()[-2000:])
+
+    def _own_disk(self, number: int) -> str:
+        """Commands. Ray deletes what it finds where it unpacks code, and these nodes have one folder for a session."""
+        there = Path(tempfile.mkdtemp(prefix=f"node{number}-", dir=self.folder))
+        return f"mount --bind {there} {(self.folder / 'session_latest').resolve()}/runtime_resources"
 
     def end(self) -> None:
         for node in self.nodes.values():

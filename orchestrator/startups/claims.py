@@ -1,151 +1,30 @@
 """What a campaign's startups run on: claims, each of the devices of one startup, kept from the first to the last.
 
 A campaign has as many as it runs startups at once, and each startup takes a free one. A claim is held by the driver on
-this host, by a small actor on the host where a joined Ray placed it; the actor's place is the campaign's, too. It ends
-with the driver, as everything does that a driver has in Ray, and so does the claim.
+this host, by a small actor on the host where a joined Ray placed it (orchestrator.startups.keeper); its place is the
+campaign's, too. All of it ends with the driver.
 """
 
 from __future__ import annotations
 
-import socket
+import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
-from campaigns.errors import CampaignError, HelperLost, IdentityMismatch, LeaseTimeout, NoDevice
-from campaigns.plan import CampaignPlan, LeasePlan
-from orchestrator.checkouts.places import ROOT
-from orchestrator.checkouts.trees import CONTROL_PLANE, DATA_PLANE, tree_sha256
-from orchestrator.hosts.claim import Claim, claim
-from orchestrator.hosts.devices.inventory import open_inventory
-from orchestrator.hosts.lease import name_holder
-from orchestrator.hosts.locks import LockFolder
-from orchestrator.hosts.process import die_with_parent
-from orchestrator.hosts.software import versions
-from orchestrator.servers import commanded, weights
-from orchestrator.startups.cluster import Cluster, Placement, host_of, place
-from orchestrator.startups.head import first_line
-from orchestrator.startups.pulse import Heard
+from campaigns.errors import HelperLost, LeaseTimeout, NoDevice
+from campaigns.plan import CampaignPlan
+from orchestrator.hosts.claim import Claim
+from orchestrator.startups.cluster import Cluster, Placement, place
+from orchestrator.startups.ground import Ground
+from orchestrator.startups.keeper import Keeper, RemoteClaim, take
 from orchestrator.startups.stand import starts_servers
 
-_ANSWER_S = 60.0  # beyond what a call may take by itself
 _HASH_S = 900.0  # for code to arrive and large weights to be hashed
-_SHOWN = 12  # characters of a hash
 _LOOK_S = 1.0  # between two looks at what else may have ended
 _TRY_S = 10.0  # between two tries to get one more claim, where the campaign has some
-
-
-@dataclass(frozen=True)
-class Ground:
-    """What all startups of a campaign must share, as a host has it."""
-
-    host: str
-    device_names: tuple[str, ...]
-    code_sha256: str
-    versions: Mapping[str, str]
-    files: Mapping[str, str]  # of a server that a command line starts, by content
-
-    @classmethod
-    def here(cls, device_names: tuple[str, ...], plan: CampaignPlan, path: str | None) -> Ground:
-        """`path` is the PATH that servers will have."""
-        code = tree_sha256(ROOT, (*CONTROL_PLANE, *DATA_PLANE))
-        files = commanded.named(commanded.files_of(plan, path))
-        files |= {f"tree {arm.tree}": commanded.tree_of(arm) for arm in (plan.control, plan.candidate) if arm.tree}
-        return cls(socket.gethostname(), device_names, code, versions(), files)
-
-    def require_like(self, other: Ground) -> None:
-        """IdentityMismatch that names both hosts where startups here would not be those of there."""
-        if self.code_sha256 != other.code_sha256:
-            raise IdentityMismatch(
-                f"{self.host} has other code ({self.code_sha256[:12]}) than {other.host} ({other.code_sha256[:12]}), "
-                "though it was sent there: take one of them out of the cluster"
-            )
-        self._require_same("", self.versions, other, other.versions)
-        self._require_same("sha256 of ", self.files, other, other.files)
-        if self.device_names != other.device_names:
-            theirs, ours = (", ".join(names) for names in (other.device_names, self.device_names))
-            raise IdentityMismatch(
-                f"{self.host} has {ours} and {other.host} has {theirs}: a campaign is of one kind of device; take one "
-                "of them out of the cluster, or name devices by lease.uuids"
-            )
-
-    def _require_same(self, what: str, mine: Mapping[str, str], other: Ground, its: Mapping[str, str]) -> None:
-        for name in sorted(mine.keys() | its.keys()):
-            ours, theirs = (each.get(name, "none")[:_SHOWN] for each in (mine, its))
-            if mine.get(name) != its.get(name):
-                raise IdentityMismatch(
-                    f"{self.host} has {what}{name.removeprefix('server.file.')} {ours} and {other.host} has {theirs}: "
-                    "bring both to the same, or take one of them out of the cluster"
-                )
-
-
-class ClaimActor(Heard):
-    """Holds a claim on its host for as long as it lives."""
-
-    def __init__(self) -> None:
-        die_with_parent()
-        super().__init__()
-        self._claim: Claim | None = None
-
-    def take(
-        self, plan: CampaignPlan, campaign: str, wait_s: float, idle: bool, path: str | None, node_id: str
-    ) -> tuple[tuple[str, ...], Ground, str]:
-        """UUIDs, what this host has, and where it has the model."""
-        require_node(node_id)
-        model = weights.found(plan.server, socket.gethostname())
-        self._claim = _take(plan.lease, campaign, time.monotonic() + wait_s, idle)
-        names = tuple(device.name for device in self._claim.devices)
-        return self._claim.uuids, Ground.here(names, plan, path), model
-
-    def holds(self) -> bool:
-        return self._claim is not None
-
-
-@dataclass(frozen=True)
-class RemoteClaim:
-    placement: Placement  # shared by all startups that use the claim
-    actor: Any
-    node_id: str
-    host: str  # as Ray calls the node
-    uuids: tuple[str, ...] = ()
-    model: str = ""  # as its host has it
-
-    def stands(self) -> bool:
-        """False where the actor or its host is gone, and the claim with it."""
-        try:
-            return bool(self.ask(self.actor.holds.remote(), _ANSWER_S))
-        except HelperLost:
-            return False
-
-    def ask(self, answer: Any, timeout_s: float, cluster: Cluster | None = None) -> Any:
-        """What the actor raises crosses as itself; an actor that is lost is a HelperLost, unless all of Ray is."""
-        import ray
-        from ray.exceptions import GetTimeoutError, RayError, RayTaskError
-
-        deadline = time.monotonic() + timeout_s
-        try:
-            while cluster is not None and time.monotonic() < deadline - _LOOK_S:
-                with suppress(GetTimeoutError):
-                    return ray.get(answer, timeout=_LOOK_S)
-                cluster.require_alive()
-            return ray.get(answer, timeout=max(0.0, deadline - time.monotonic()))
-        except RayTaskError as error:
-            raise error.cause if isinstance(error.cause, CampaignError) else error from None
-        except (GetTimeoutError, RayError, ConnectionError) as error:
-            raise HelperLost(f"the claim of devices on {self.host} was lost: {first_line(error)}") from error
-
-    def release(self) -> None:
-        import ray
-        from ray.exceptions import RayError
-
-        for step in (lambda: ray.kill(self.actor), replace(self.placement, shared=False).remove):
-            with suppress(RayError, ConnectionError, ValueError):  # Ray itself may be gone
-                step()
-
 
 Held = Claim | RemoteClaim
 
@@ -164,6 +43,8 @@ class Claims:
         self._used: list[Held] = []
         self._placed: Counter[str] = Counter()  # claims by the node that has them, those too that are just being made
         self._refused: set[str] = set()  # nodes that cannot serve this campaign
+        self._keepers: dict[str, Keeper] = {}  # by the node
+        self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._placing = threading.Lock()
         self._ground: Ground | None = None  # of the first claim; all others must be like it
@@ -203,6 +84,9 @@ class Claims:
         for held in (*self._free, *self._used):
             if isinstance(held, Claim) or not self.cluster.gone():  # actors end by themselves where nobody is heard
                 held.release()
+        if not self.cluster.gone():
+            for keeper in self._keepers.values():
+                keeper.end()
 
     def _left(self) -> Held | None:
         """A claim of an earlier startup; one whose host is gone is given up."""
@@ -241,7 +125,7 @@ class Claims:
         while True:
             self.cluster.require_alive()
             try:
-                return _take(self.plan, self._campaign, min(deadline, time.monotonic() + _LOOK_S), self._idle)
+                return take(self.plan, self._campaign, min(deadline, time.monotonic() + _LOOK_S), self._idle)
             except (LeaseTimeout, NoDevice) as error:
                 if self._others():
                     return None
@@ -253,8 +137,6 @@ class Claims:
 
     def _remote(self, deadline: float) -> RemoteClaim | None:
         """On the host that Ray chooses among those that have room for one more of ours."""
-        import ray
-
         with self._placing:  # one after the other: where the next may go depends on where the last one went
             others = self._others()
             deadline = time.monotonic() if others else deadline
@@ -264,13 +146,11 @@ class Claims:
                 if others:
                     return None
                 raise
-        options = {"num_cpus": 0, "scheduling_strategy": placement.strategy, "max_restarts": 0, "max_concurrency": 2}
-        held = RemoteClaim(placement, ray.remote(ClaimActor).options(**options).remote(), node_id, host_of(node_id))
-        self.cluster.beats.add(held.actor)
+            held = RemoteClaim(placement, self._keeper(node_id), next(self._numbers))
         wait_s = max(0.0, deadline - time.monotonic())
         try:
-            answer = held.actor.take.remote(self._whole, self._campaign, wait_s, self._idle, self._path, node_id)
-            uuids, ground, model = held.ask(answer, wait_s + _HASH_S, self.cluster)
+            answer = held.keeper.ask("take", held.number, wait_s, timeout_s=wait_s + _HASH_S, cluster=self.cluster)
+            uuids, ground, model = answer
             self._require_like(ground)
             return replace(held, uuids=uuids, model=model)
         except BaseException as error:
@@ -278,6 +158,14 @@ class Claims:
             if isinstance(error, LeaseTimeout | NoDevice) and others:
                 return None
             raise
+
+    def _keeper(self, node_id: str) -> Keeper:
+        found = self._keepers.get(node_id)
+        if found is None or found.lost:
+            found = Keeper.start(node_id, self._whole, self._campaign, self._idle, self._path)
+            self._keepers[node_id] = found
+            self.cluster.beats.add(found.actor)
+        return found
 
     def _require_like(self, ground: Ground) -> None:
         with self._changed:
@@ -291,7 +179,9 @@ class Claims:
         with self._changed:
             self._placed[held.node_id] -= 1
             self._changed.notify()
-        self.cluster.beats.drop(held.actor)
+        if held.keeper.lost:
+            self.cluster.beats.drop(held.keeper.actor)
+            held.keeper.end()
         held.release()
 
     def _place(self, deadline: float) -> tuple[Placement, str]:
@@ -310,18 +200,3 @@ def claims_of(cluster: Cluster, plan: CampaignPlan, campaign_id: str) -> Claims:
     """The campaign's claims: made at its first startup, kept until the cluster is left."""
     found: Claims = cluster.claims.setdefault(plan.lease, Claims(cluster, plan, campaign_id))
     return found
-
-
-def _take(plan: LeasePlan, campaign: str, deadline: float, idle: bool) -> Claim:
-    """On this host."""
-    folder = LockFolder(plan.lock_dir)
-    with open_inventory(plan.inventory) as inventory:
-        return claim(folder, inventory, plan, name_holder(campaign), deadline, idle=idle)
-
-
-def require_node(node_id: str) -> None:
-    """Of an actor: HelperLost where it is elsewhere. Ray moves the place of a lost host, and nobody asked this one."""
-    import ray
-
-    if node_id and node_id != ray.get_runtime_context().get_node_id():
-        raise HelperLost(f"the host where a startup had its place was lost; Ray moved it to {socket.gethostname()}")

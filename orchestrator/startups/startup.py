@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,15 +20,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
-from campaigns.errors import CampaignError, LeaseTimeout, ServerFailed
+from campaigns.errors import CampaignError, HelperLost, LeaseTimeout, ServerFailed
 from campaigns.plan import Block, CampaignPlan, Fixture, Role, Step
 from campaigns.reasons import Reason
 from campaigns.records import DeviceSample, Process, Request, Startup, StartupEnd, StartupStatus
 from orchestrator.hosts.lease import RETURN_S
 from orchestrator.hosts.locks import Kind, LockFolder
 from orchestrator.hosts.process import alive, die_with_parent
-from orchestrator.startups.claims import Claims, Held, RemoteClaim, claims_of, require_node
+from orchestrator.startups.claims import Claims, Held, claims_of
 from orchestrator.startups.cluster import Cluster, Placement, place
+from orchestrator.startups.keeper import RemoteClaim
 from orchestrator.startups.pulse import Heard
 from orchestrator.startups.stand import Assignment, Stand
 
@@ -54,7 +56,7 @@ class StandActor(Stand, Heard):
             self._fault = error  # Ray would wrap what a constructor raises
 
     def acquire(self, uuids: Sequence[str], wait_s: float) -> tuple[str, ...]:
-        require_node(self._node_id)
+        _require_node(self._node_id)
         if self._fault is not None:
             raise self._fault
         return super().acquire(uuids, wait_s)
@@ -246,6 +248,14 @@ class StartupHandle:
                     step()
         finally:
             (self._claims.give_up_host if self._refused else self._claims.give_back)(self._held)
+
+
+def _require_node(node_id: str) -> None:
+    """HelperLost where this actor is elsewhere. Ray moves the place of a lost host, and nobody asked this one."""
+    import ray
+
+    if node_id and node_id != ray.get_runtime_context().get_node_id():
+        raise HelperLost(f"the host where a startup had its place was lost; Ray moved it to {socket.gethostname()}")
 
 
 def _placement(claims: Claims, held: Held, deadline: float) -> Placement:

@@ -19,8 +19,9 @@ from orchestrator.checkouts.trees import CONTROL_PLANE, DATA_PLANE, tree_sha256
 from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import Kind, LockFolder
-from orchestrator.startups.claims import Claims, Ground
+from orchestrator.startups.claims import Claims
 from orchestrator.startups.cluster import Cluster
+from orchestrator.startups.ground import Ground
 
 ONE = Ground("one", ("GPU A", "GPU A"), "c0de" * 16, {"numpy": "2.0"}, {"server.file.serve.py": "ab" * 32})
 PLAN = CampaignPlan("t", Arm("a"), Arm("b"), (Fixture("f", "{}", (1,)),), ServerPlan("null"))

@@ -25,9 +25,9 @@ from campaigns.records import StartupStatus
 from orchestrator.hosts.devices.inventory import open_inventory
 from orchestrator.hosts.lease import name_holder
 from orchestrator.hosts.locks import Kind, LockFolder
-from orchestrator.startups.claims import RemoteClaim
 from orchestrator.startups.cluster import connect
 from orchestrator.startups.head import device_resource
+from orchestrator.startups.keeper import RemoteClaim
 from orchestrator.startups.stand import Assignment, Stand
 from orchestrator.startups.startup import StartupHandle
 
@@ -149,7 +149,7 @@ def test_a_claim_whose_holder_died_is_taken_again(plan: CampaignPlan, tmp_path: 
         first = claims.take(time.monotonic(), print)
         claims.give_back(first)
         assert isinstance(first, RemoteClaim)
-        ray.kill(first.actor)
+        ray.kill(first.keeper.actor)
         deadline = time.monotonic() + 30  # Ray kills when it gets to it
         while first.stands():
             assert time.monotonic() < deadline

@@ -22,8 +22,10 @@ from benchmarks.namespaces import Fleet, Node, fleet, refusal
 from campaigns.errors import Exit, HelperLost
 from campaigns.plan import Arm, CampaignPlan, Fixture, LeasePlan, ServerPlan
 from campaigns.records import CampaignStatus, StartupStatus
-from orchestrator.startups.claims import RemoteClaim, claims_of
+from orchestrator.hosts.locks import Kind, LockFolder
+from orchestrator.startups.claims import claims_of
 from orchestrator.startups.cluster import connect
+from orchestrator.startups.keeper import RemoteClaim
 from orchestrator.startups.pulse import SILENCE_S
 from orchestrator.startups.stand import Assignment
 from orchestrator.startups.startup import StartupHandle
@@ -182,6 +184,25 @@ def test_a_host_is_killed_while_its_devices_are_claimed(tmp_path: Path) -> None:
         assert place.num_pairs() == 2 * 2 * 2 and completed_on(place) == {"fleet2"}
         assert "the claim of devices on fleet1 was lost" in place.told
         until(lambda: leftovers(made, place) + held(place), 30)
+
+
+def test_claims_of_one_host_share_a_process_and_each_can_be_given_up_alone(tmp_path: Path) -> None:
+    with fleet((8,)) as made:
+        own = {"inventory": "simulated:fleet", "lock_dir": str(tmp_path / "locks"), "wait_s": 60.0}
+        lease = LeasePlan(ray_address=made.address, parallel=2, per_host=2, **own)
+        plan = CampaignPlan("t", Arm("a"), Arm("b"), (Fixture("f", "{}", (1,)),), ServerPlan("command"), lease=lease)
+        folder = LockFolder(lease.lock_dir)
+        with connect(lease) as cluster:
+            claims = claims_of(cluster, plan, "c0ffee")
+            one, two = (claims.take(time.monotonic() + 60, print) for _ in range(2))
+            assert isinstance(one, RemoteClaim) and isinstance(two, RemoteClaim)
+            assert sum("ray::ClaimActor" in command for command in made.nodes[1].commands()) == 1
+            assert len({*one.uuids, *two.uuids}) == 2
+            assert all(folder.is_held(uuid, [Kind.CLAIM]) for uuid in (*one.uuids, *two.uuids))
+            claims._give_up(one)
+            until(lambda: folder.is_held(one.uuids[0], [Kind.CLAIM]), 30)
+            assert two.stands() and folder.is_held(two.uuids[0], [Kind.CLAIM]) and not one.stands()
+        until(lambda: folder.is_held(two.uuids[0], [Kind.CLAIM]), 30)
 
 
 def test_a_place_that_ray_moves_from_a_lost_host_is_left_and_the_next_claim_is_elsewhere(tmp_path: Path) -> None:
