@@ -74,9 +74,13 @@ def test_four_bit_linears_stay_so_and_join(make: Any, declared: Callable[..., Pa
 
 @pytest.mark.parametrize("form", ("nvfp4", "nvfp4-both", "nvfp4-all"))
 def test_kept_codes_answer_as_their_values(make: Any, declared: Callable[..., Path], form: str) -> None:
+    """Rounding cannot make them differ: on a GPU's weights of `nvfp4`, made again on a CPU, every draw is won by 0.7 %
+    and more, the two differ by 2e-6, and noise of 1e-3 on every projection leaves the answer as it is."""
     engines = [load(make, declared(form), keep_quantised=keep) for keep in (False, True)]
     answers = [make.answer(engine, make.prompt_of(20), max_tokens=10).tokens for engine in engines]
-    assert answers[0] == answers[1]
+    if answers[0] != answers[1]:  # which of the two, and whether it stays so
+        again = [make.answer(engine, make.prompt_of(20), max_tokens=10).tokens for engine in engines]
+        pytest.fail(f"values {answers[0]}, codes {answers[1]}; again {again[0]} and {again[1]}")
     drafter = engines[1].decoder.drafter
     four_bits = [isinstance(linear.weight, Nvfp4Weight) for linear in (drafter.fc, drafter.layers[0].attention.out)]
     assert four_bits == [form != "nvfp4"] * 2
