@@ -28,11 +28,19 @@ class Source:
     name: str
     sha256: str
     records: tuple[Mapping[str, Any], ...]
+    lines: tuple[int, ...] = ()  # of each record, from 1, in a file of JSON lines
 
     @classmethod
     def open(cls, path: Path) -> Source:
         data = _unpacked(path, _read(path))
-        return cls(path.name, hashlib.sha256(data).hexdigest(), tuple(_records(path, _text(path, data))))
+        rows, lines = _documents(path, _text(path, data))
+        source = cls(path.name, hashlib.sha256(data).hexdigest(), tuple(rows), lines)
+        if not rows:
+            raise UsageError(f"{path}: holds no record")
+        for n, row in enumerate(rows):
+            if not isinstance(row, dict):
+                raise UsageError(f"{source.at(n)}: a JSON object was expected, found {type(row).__name__}")
+        return source
 
     def need(self, record: int, **kinds: type) -> tuple[Any, ...]:
         """The fields of one record, by name and type; what is not there as it should be is named."""
@@ -45,7 +53,12 @@ class Source:
         return tuple(raw[name] for name in kinds)
 
     def wrong(self, record: int, what: str) -> UsageError:
-        return UsageError(f"{self.name}, record {record}: {what}; is this the right file for the dataset?")
+        return UsageError(f"{self.at(record)}: {what}; is this the right file for the dataset?")
+
+    def at(self, record: int) -> str:
+        """Where a person looks for it. Records are counted from 0, as in the ids of their cases."""
+        line = f" (line {self.lines[record]})" if self.lines else ""
+        return f"{self.name}, record {record}{line}"
 
 
 def open_all(paths: Iterable[Path]) -> tuple[Source, ...]:
@@ -82,23 +95,15 @@ def _gunzip(path: Path, data: bytes) -> bytes:
     return unpacked
 
 
-def _records(path: Path, text: str) -> list[Mapping[str, Any]]:
-    rows = _documents(path, text)
-    if not rows:
-        raise UsageError(f"{path}: holds no record")
-    for n, row in enumerate(rows):
-        if not isinstance(row, dict):
-            raise UsageError(f"{path}, record {n}: a JSON object was expected, found {type(row).__name__}")
-    return rows
-
-
-def _documents(path: Path, text: str) -> list[Any]:
+def _documents(path: Path, text: str) -> tuple[list[Any], tuple[int, ...]]:
+    """Documents, and where in a file of JSON lines each stands."""
     try:
         whole = json.loads(text)  # fails at the second line of a file of JSON lines
-        return whole if isinstance(whole, list) else [whole]
+        return (whole if isinstance(whole, list) else [whole]), ()
     except (ValueError, RecursionError):
         # not str.splitlines: records may hold U+2028 and the like
-        return [_line(path, n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+        numbered = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+        return [_line(path, n, line) for n, line in numbered], tuple(n for n, _ in numbered)
 
 
 def _line(path: Path, line: int, text: str) -> Any:

@@ -24,7 +24,18 @@ def fixtures_of(config: Config) -> tuple[Fixture, ...]:
     unique([fixture.id for fixture in fixtures], "fixtures.items")
     for fixture in fixtures:
         check_name("the id of a fixture", fixture.id)
+        _check_texts(fixture)
     return fixtures
+
+
+def _check_texts(fixture: Fixture) -> None:
+    """Half a surrogate pair can be read from JSON, but neither hashed nor sent."""
+    try:
+        json.dumps(json.loads(fixture.body), ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise UsageError(
+            f"fixture {fixture.id}: it holds what no JSON text can say ({error}); mend its prompt"
+        ) from error
 
 
 def _from_file(config: Config) -> tuple[Fixture, ...]:

@@ -199,7 +199,8 @@ def test_sources_in_every_published_form(tmp_path: Path, form: str, packed: bool
     ("content", "sentence"),
     [
         (b"", "holds no record"),
-        (b"{}\n[1]\n", "record 1: a JSON object was expected"),
+        (b"{}\n\n[1]\n", r"record 1 \(line 3\): a JSON object was expected"),
+        (b"[{}, [1]]", "record 1: a JSON object was expected"),
         (b"{}\n{\n", "line 2: no JSON"),
         (b"\xff\xfe", "not UTF-8"),
         (b"[" * 100_000, "line 1: no JSON"),

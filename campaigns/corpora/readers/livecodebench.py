@@ -93,7 +93,7 @@ def _case(
 def _official(source: Source, index: int) -> TestSet:
     """The tests that come with the problem: named after the private ones, or `livecodebench-public` without any."""
     public_text, metadata = source.need(index, public_test_cases=str, metadata=str)
-    where, packed = f"{source.name}, record {index}", source.records[index].get("private_test_cases") or ""
+    where, packed = source.at(index), source.records[index].get("private_test_cases") or ""
     if not isinstance(packed, str):
         raise source.wrong(index, "field 'private_test_cases' is no text")
     public, private = plain(where, public_text), unpack(where, packed)

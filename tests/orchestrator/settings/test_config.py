@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,6 +191,15 @@ def test_a_wait_for_a_device_may_be_endless() -> None:
 def test_two_ways_of_naming_devices_contradict() -> None:
     with pytest.raises(UsageError, match=r"lease.indices and lease.uuids"):
         plan("lease.indices=[0]", "lease.uuids=[GPU-1]")
+
+
+def test_half_a_character_in_a_prompt_of_ones_own_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"prompt": "a\\ud83d"}\n')
+    made = changed("fixtures.items=[]")
+    made.fixtures.file.path, made.fixtures.file.count, made.fixtures.file.seeds = str(path), 1, [0]
+    with pytest.raises(UsageError, match="fixture mine-0: it holds what no JSON text can say"):
+        fixtures_of(made)
 
 
 def test_key_order_of_a_body_is_kept() -> None:
