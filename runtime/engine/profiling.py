@@ -9,6 +9,8 @@ wait inside their kernels, so that their times may add up to more than the round
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import tempfile
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -82,11 +84,21 @@ class RoundProfiler:
             return
         self._halt(running)
         with tempfile.TemporaryDirectory(prefix="dflash2-profile-") as folder:
-            path = self._keep or Path(folder) / "trace.json"
+            path = Path(folder) / "trace.json"
             running.export_chrome_trace(str(path))
             with path.open(encoding="utf-8") as file:
                 self._result = trace.attribute(json.load(file)["traceEvents"], SKIPPED)
+            if self._keep is not None:
+                _copy(path, self._keep)
 
     def _halt(self, running: profile) -> None:
         self._running = self._operators.observer = None
         running.stop()
+
+
+def _copy(trace_file: Path, to: Path) -> None:
+    """No request ends for a trace that a full disk or a folder that is gone refuses."""
+    try:
+        shutil.copyfile(trace_file, to)
+    except OSError as error:
+        print(f"no Chrome trace is kept: {error}", file=sys.stderr, flush=True)

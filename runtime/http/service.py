@@ -6,6 +6,7 @@ Runs one order from the queue to its last piece. Knows no HTTP.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import platform
 import re
@@ -22,6 +23,8 @@ from runtime.http.requests.speculation import MaxDrafts, read_speculation, spell
 from runtime.text.generation import Generation, Profiling, Speculation, Step
 from runtime.text.transcript import NO_MARKERS, Markers, Piece, Transcript
 from runtime.workers.client import EngineClient, Job
+
+_NAME_CHARS = 64
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,7 @@ class Service:
     def _traced(self, generation: Generation) -> Generation:
         if generation.profiling is None or self._traces is None:
             return generation
-        name = re.sub(r"[^\w.-]", "_", self.arm_name)
-        return replace(generation, profiling=Profiling(str(self._traces / f"trace-{name}.json")))
+        return replace(generation, profiling=Profiling(str(self._traces / trace_file(self.arm_name))))
 
     async def arm(self) -> dict[str, Any]:
         per_rank = await self.client.ask("arm")
@@ -194,3 +196,10 @@ class Run:
     def close(self) -> None:
         self._client.release(self._job)
         self._metrics.observe(self.progress)
+
+
+def trace_file(arm_name: str) -> str:
+    """One for each arm, whatever its name: one that no file can have is told from its like by its hash."""
+    plain = re.sub(r"[^\w.-]", "_", arm_name, flags=re.ASCII)[:_NAME_CHARS]
+    own = "" if plain == arm_name else f"-{hashlib.sha256(arm_name.encode(errors='surrogatepass')).hexdigest()[:8]}"
+    return f"trace-{plain}{own}.json"

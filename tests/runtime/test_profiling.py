@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from kernels.routes import Routes
 from runtime.engine import profiling, trace
 from runtime.engine.profiling import RoundProfiler
 from runtime.engine.sequence import GenerateRequest, Prefill
+from runtime.http.service import trace_file
 from runtime.operators import Operators
 
 
@@ -124,6 +126,20 @@ def test_a_profiled_request_says_the_same_and_names_every_run(make: Any, built: 
     if built.device.type == "cpu":
         assert sum(time.total_ns for time in found.times) == pytest.approx(found.round_ns, abs=len(found.times))
     assert any(event["name"] == "piece:verify" for event in json.loads(keep.read_text())["traceEvents"])
+
+
+def test_a_trace_that_cannot_be_kept_ends_no_request(make: Any, built: Any, tmp_path: Any, capfd: Any) -> None:
+    with RoundProfiler(built.decoder.operators, built.device, tmp_path / "gone" / "trace.json") as profiler:
+        profiled(built, profiler, make.prompt_of(40), 8)
+        assert profiler.result() is not None
+    assert "no Chrome trace is kept: " in capfd.readouterr().err
+
+
+def test_every_arm_has_a_trace_of_its_own_whatever_it_is_called() -> None:
+    names = ["torch-plain", "a b", "a/b", "a_b", "../../etc", "é" * 300, "é" * 301, "\ud83d", ".", ""]
+    files = [trace_file(name) for name in names]
+    assert files[0] == "trace-torch-plain.json" and len(set(files)) == len(names)
+    assert all(re.fullmatch(r"trace-[\w.-]{,80}\.json", file, re.ASCII) for file in files)
 
 
 def test_a_long_request_is_profiled_in_part(make: Any, built: Any, monkeypatch: pytest.MonkeyPatch) -> None:
