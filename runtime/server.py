@@ -14,7 +14,7 @@ import ipaddress
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,8 @@ from runtime.identity import DISTRIBUTION, version
 from runtime.speculation.modes import MODES
 from runtime.workers.client import EngineClient
 
-_GRACE_SECONDS = 2
+_GRACE_SECONDS = 2  # for requests in flight when the server is stopped
+_LEFT_SECONDS = 1  # for telling those that are left
 _NEVER_INSTALLED = (
     f"this tree was never installed: there is no distribution {DISTRIBUTION}; "
     f"make setup, or pip install -e {Path(__file__).resolve().parent.parent}"
@@ -199,6 +200,21 @@ def _unheard(options: ServerOptions, error: OSError) -> str:
     return f"cannot listen on {options.host}:{options.port} ({why}); choose another --host or --port"
 
 
+class _Draining(uvicorn.Server):
+    """Stopped, it gives requests in flight a grace; then `refuse` tells the others, whom uvicorn would cancel."""
+
+    def __init__(self, config: uvicorn.Config, refuse: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._refuse = refuse
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        refusing = asyncio.get_running_loop().call_later(_GRACE_SECONDS, self._refuse)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            refusing.cancel()
+
+
 class Server:
     """uvicorn around the application, with the engine's life inside the application's."""
 
@@ -219,9 +235,9 @@ class Server:
             http=bounded(connections),
             ws="none",
             lifespan="on",
-            timeout_graceful_shutdown=_GRACE_SECONDS,
+            timeout_graceful_shutdown=_GRACE_SECONDS + _LEFT_SECONDS,
         )
-        self._uvicorn = uvicorn.Server(config)
+        self._uvicorn = _Draining(config, self._client.refuse)
 
     def run(self, listener: socket.socket) -> None:
         host, port = listener.getsockname()[:2]

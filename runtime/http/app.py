@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runtime.http import answers
 from runtime.http.errors import ApiError, bad
@@ -29,7 +29,15 @@ from runtime.http.service import Run, Service
 from runtime.http.transport.bodies import Bodies, GivesBack
 from runtime.http.transport.door import Door
 from runtime.identity import version
-from runtime.workers.client import EngineBusy, EngineDead, EngineRefused, QueueFull, RequestBroke
+from runtime.workers.client import (
+    STOPPED,
+    EngineBusy,
+    EngineDead,
+    EngineRefused,
+    EngineStopped,
+    QueueFull,
+    RequestBroke,
+)
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -165,6 +173,8 @@ async def _stream(run: Run, writer: answers.Writer) -> AsyncIterator[bytes]:
             yield answers.event(closing)
     except EngineRefused as error:
         yield answers.event(ApiError(400, str(error)).body())
+    except EngineStopped as error:
+        yield answers.event(ApiError(503, str(error)).body())
     except (EngineDead, RequestBroke) as error:
         yield answers.event(ApiError(500, str(error)).body())
     finally:
@@ -231,6 +241,28 @@ class KeyCheck:
         return hmac.compare_digest(given[0] if len(given) == 1 else b"", self._expected)
 
 
+class Stops:
+    """ASGI around the application: a request that is cancelled, as uvicorn does when it stops, is told so by 503."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except asyncio.CancelledError:
+            if scope["type"] != "http" or begun:
+                raise
+            await ApiError(503, STOPPED, closes=True).response()(scope, receive, send)
+
+
 def _said(status: int) -> Callable[[Request, Exception], Response]:
     def handler(request: Request, error: Exception) -> Response:
         return ApiError(status, str(error)).response()
@@ -265,11 +297,11 @@ def build_app(
 ) -> ASGIApp:
     handlers = {
         ApiError: _api_error, HTTPException: _http_error, ClientDisconnect: _client_gone, QueueFull: _said(429),
-        EngineBusy: _said(409), EngineRefused: _said(400), EngineDead: _said(500),
+        EngineBusy: _said(409), EngineRefused: _said(400), EngineStopped: _said(503), EngineDead: _said(500),
         RequestBroke: _said(500), Exception: _bug,
     }  # fmt: skip
     app = Starlette(
         routes=Routes(service, limits).table(), exception_handlers=handlers, lifespan=lambda _: lifespan()
     )  # fmt: skip
     keyed = app if limits.api_key is None else KeyCheck(app, limits.api_key)
-    return Door(GivesBack(keyed), limits.names if limits.api_key is None else None)
+    return Door(Stops(GivesBack(keyed)), limits.names if limits.api_key is None else None)

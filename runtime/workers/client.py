@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from runtime.workers.protocol import Message, decode, encode
 
 _LINE_LIMIT_BYTES = 1 << 26
 _STOP_SECONDS = 5.0
+STOPPED = "the server is being stopped; ask another, or this one when it is back"
 
 
 class QueueFull(Exception):
@@ -46,6 +48,10 @@ class RequestBroke(Exception):
 
 class EngineDead(Exception):
     """A worker has ended; nothing can be served any more."""
+
+
+class EngineStopped(EngineDead):
+    """Somebody stops the server: nothing is wrong with it, and nothing can be served any more."""
 
 
 @dataclass
@@ -97,7 +103,7 @@ class EngineClient:
         self._calls: dict[int, dict[int, asyncio.Future[Any]]] = {}
         self._numbers = itertools.count(1)
         self._readers: list[asyncio.Task[None]] = []
-        self._dead: str | None = None
+        self._dead: EngineDead | None = None
         self._closing = False
         self._all_ready = asyncio.Event()
         self._meeting: tempfile.TemporaryDirectory[str] | None = None
@@ -139,6 +145,11 @@ class EngineClient:
             self._meeting = tempfile.TemporaryDirectory(prefix="dflash2-ranks-")
         return [f"--rendezvous={self._meeting.name}/store"]
 
+    def refuse(self) -> None:
+        """No request is served any more: whoever runs or waits is told so."""
+        if self._dead is None:
+            self._end(EngineStopped(STOPPED))
+
     async def close(self) -> None:
         """End every worker: closed sockets first, then TERM, then KILL."""
         self._closing = True
@@ -169,7 +180,7 @@ class EngineClient:
     def submit(self, generation: Generation) -> Job:
         """Queue a request. Every job must be given back with `release`, whatever happens to its client."""
         if self._dead is not None:
-            raise EngineDead(self._dead)
+            raise self._dead
         if self._running is not None and len(self._waiting) >= self._max_waiting:
             raise QueueFull(f"{len(self._waiting)} requests are waiting, which is the limit; try again later")
         job = Job(next(self._numbers), generation, time.monotonic_ns())
@@ -212,7 +223,7 @@ class EngineClient:
 
     async def _call(self, message: Message) -> list[Any]:
         if self._dead is not None:
-            raise EngineDead(self._dead)
+            raise self._dead
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
         futures = self._calls[number] = {worker.rank: loop.create_future() for worker in self.workers}
@@ -285,16 +296,21 @@ class EngineClient:
         if self._dead is not None:
             return
         code = worker.process.returncode
-        self._dead = reason or f"the engine process of rank {worker.rank} ended unexpectedly (exit status {code})"
+        told = reason or f"the engine process of rank {worker.rank} ended unexpectedly (exit status {code})"
+        # Whoever stops a server by TERM may send it to all its processes, and the worker may be first.
+        self._end(EngineStopped(STOPPED) if code == -signal.SIGTERM else EngineDead(told))
+        self._on_death(told)
+
+    def _end(self, why: EngineDead) -> None:
+        self._dead = why
         for job in [self._running, *self._waiting]:
             if job is not None:
-                job.steps.put_nowait(EngineDead(self._dead))
+                job.steps.put_nowait(why)
                 job.over.set()
         for futures in self._calls.values():
             for future in futures.values():
                 if not future.done():
-                    future.set_exception(EngineDead(self._dead))
-        self._on_death(self._dead)
+                    future.set_exception(why)
 
 
 async def _start_worker(rank: int, world_size: int, arguments: list[str], environment: Mapping[str, str]) -> Worker:

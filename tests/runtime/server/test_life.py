@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,48 @@ def state(pid: int) -> str:
     return "Z"
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.acceptance)])
+def test_who_is_in_flight_when_all_processes_are_stopped_is_told_so(start: Any) -> None:
+    """As a campaign's reaper does it, or systemd: the engine may end before its server knows."""
+    with start() as server:
+        workers = server.worker_pids
+        events = server.events(PLAIN, prompt="a", max_tokens=1500, ignore_eos=True)
+        next(events)
+        for pid in (*workers, server.process.pid):
+            os.kill(pid, signal.SIGTERM)
+        *_, last, done = events
+        error = json.loads(last)["error"]
+        assert done == "[DONE]" and error["type"] == "service_unavailable_error"
+        assert "the server is being stopped" in error["message"]
+        server.process.wait(timeout=20)
+        assert all(gone(pid) for pid in workers) and "Traceback" not in server.log.read_text()
+
+
+@pytest.mark.acceptance
+def test_a_stopped_server_lets_requests_end_and_tells_the_others(start: Any) -> None:
+    long = {"prompt": "a", "max_tokens": 8000, "ignore_eos": True}
+    with start() as server, ThreadPoolExecutor() as others:
+        workers = server.worker_pids
+        short = server.events(PLAIN, prompt="a", max_tokens=200, ignore_eos=True)
+        next(short)
+        streamed = others.submit(list, server.events(PLAIN, **long))
+        whole = others.submit(server.ask, "POST", PLAIN, long)
+        with socket.create_connection(("127.0.0.1", server.port)) as unfinished:
+            unfinished.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
+            time.sleep(0.3)
+            os.kill(server.process.pid, signal.SIGTERM)
+            *_, last, done = short
+            assert done == "[DONE]" and json.loads(last)["choices"][0]["finish_reason"] == "length"
+            *_, last, done = streamed.result()
+            assert done == "[DONE]" and json.loads(last)["error"]["type"] == "service_unavailable_error"
+            assert whole.result().status == 503
+            assert "the server is being stopped" in whole.result().json["error"]["message"]
+            assert unfinished.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
+        server.process.wait(timeout=20)
+        assert all(gone(pid) for pid in workers) and "Traceback" not in server.log.read_text()
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_everything(start: Any, sent: signal.Signals) -> None:
     with start() as server:
         workers = server.worker_pids
