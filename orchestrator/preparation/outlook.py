@@ -33,7 +33,14 @@ def outlook(prepared: Prepared) -> str:
         f"  time       about {total_s / 60:.1f} min{_side_by_side(at_once, speed.once_s + startups_s)}: "
         f"{speed.request_s:.2f} s a request, {speed.startup_s + plan.calibrate_s:.0f} s a startup, "
         f"{speed.once_s:.0f} s before the first ({speed.source})\n"
+        f"{_unknown(prepared)}"
     )
+
+
+def _unknown(prepared: Prepared) -> str:
+    """A plan may be made where no device is, by which nothing of it was checked."""
+    told = f"  unknown    whether it runs, which this host cannot tell: {prepared.unknown}\n"
+    return told if prepared.unknown else ""
 
 
 def _startups(plan: CampaignPlan) -> str:

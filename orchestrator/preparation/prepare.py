@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from campaigns.corpora import choice
-from campaigns.errors import IdentityMismatch, UsageError
+from campaigns.errors import IdentityMismatch, NoDevice, UsageError
 from campaigns.fixtures import curve_fixtures
 from campaigns.hashes import token_sha256
 from campaigns.plan import SHARED, Arm, CampaignPlan, Fixture, ServerPlan, StartupMode
@@ -56,6 +56,7 @@ class Prepared:
     budgets: Mapping[str, int]
     store_path: Path
     strict: bool
+    unknown: str = ""  # of a campaign that is only planned: what no device here can tell
 
     @property
     def config_sha256(self) -> str:
@@ -90,7 +91,7 @@ def prepare(config: Config, raw: Any, files: Mapping[str, str] | None = None, *,
     _check_lives(plan)
     if build and not plan.lease.ray_address:
         _check_here(plan)
-    native = _native(plan, build)
+    native, unknown = _native(plan, build)
     ids = {f.id: checkpoint.ids(f) for f in plan.fixtures} if checkpoint else {}
     hashes, versions = _build(plan, model), identity.versions()
     return Prepared(
@@ -112,6 +113,7 @@ def prepare(config: Config, raw: Any, files: Mapping[str, str] | None = None, *,
         budgets=_budgets(plan, checkpoint, ids),
         store_path=Path(config.store.path),
         strict=config.strict,
+        unknown=unknown,
     )
 
 
@@ -160,14 +162,22 @@ def _check_here(plan: CampaignPlan) -> None:
         check_installed()
 
 
-def _native(plan: CampaignPlan, build: bool) -> dict[str, str]:
-    """Check the arms' schedules and build them; on a joined cluster the leased host builds its own on first use."""
+def _native(plan: CampaignPlan, build: bool) -> tuple[dict[str, str], str]:
+    """Check the arms' schedules and build them; on a joined cluster the leased host builds its own on first use.
+
+    A plan alone is made on any host: that nothing here could run it is told beside it.
+    """
     if plan.server.adapter != "dflash2":
-        return {}
+        return {}, ""
     listed = schedules.listing()
     schedules.check(plan, listed)
-    schedules.check_machines(plan, listed, {} if plan.lease.ray_address else _archs(plan, listed.cpu))
-    return schedules.build(plan, listed) if build and not plan.lease.ray_address else {}
+    try:
+        schedules.check_machines(plan, listed, {} if plan.lease.ray_address else _archs(plan, listed.cpu))
+    except NoDevice as error:
+        if build:
+            raise
+        return {}, str(error)
+    return (schedules.build(plan, listed) if build and not plan.lease.ray_address else {}), ""
 
 
 def _archs(plan: CampaignPlan, cpu: str) -> dict[str, frozenset[str]]:

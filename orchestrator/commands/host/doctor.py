@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from campaigns.errors import CampaignError, Exit, UsageError
+from campaigns.errors import CampaignError, Exit, NoDevice, UsageError
 from orchestrator.commands.options import config_option, device_options
 from orchestrator.diagnosis.row import Level, Row
 
@@ -64,7 +64,10 @@ def _configurations(own: Sequence[Path]) -> Iterator[Row]:
     check_folders(own)
     for path in (path for folder in own for path in sorted((folder / "campaign").glob("*.yaml"))):
         try:
-            plan = composed(with_folders([f"campaign={path.stem}"], own)).plan
+            made = composed(with_folders([f"campaign={path.stem}"], own))
+            if made.unknown:
+                raise NoDevice(made.unknown)
+            plan = made.plan
             yield Row("campaign", Level.OK, f"{path}: {plan.candidate.name} against {plan.control.name}")
         except CampaignError as error:
             yield Row("campaign", Level.FAULT, f"{path}: {error}", "correct the file it names")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaigns.errors import UsageError
+from campaigns.errors import NoDevice, UsageError
 from orchestrator.commands.options import config_option, quiet_option, resume_option, resumed, store_option, words_of
 from results.store.place import check_place
 
@@ -103,7 +103,8 @@ def _check(words: Sequence[str]) -> None:
             raise UsageError(f"{word}: both revisions run with the control's arm; name it as arm@campaign.control=…")
     with tempfile.TemporaryDirectory() as tree:
         both = ("check", Path(tree))
-        _composed([*words, "campaign.mode=aa"], Arms(both, both), build=False)
+        if unknown := _composed([*words, "campaign.mode=aa"], Arms(both, both), build=False).unknown:
+            raise NoDevice(unknown)
 
 
 def _composed(words: Sequence[str], arms: Arms, *, build: bool = True) -> Prepared:

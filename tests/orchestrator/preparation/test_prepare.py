@@ -15,6 +15,7 @@ from campaigns.errors import IdentityMismatch, NoDevice, ServerFailed, UsageErro
 from orchestrator.checkouts.places import CONF
 from orchestrator.hosts.devices.device import Device
 from orchestrator.hosts.devices.simulated import SimulatedInventory
+from orchestrator.preparation.outlook import outlook
 from orchestrator.preparation.prepare import Prepared, prepare, prepare_again
 from orchestrator.settings.config import register_schema, typed
 
@@ -103,11 +104,14 @@ def test_the_architectures_are_those_of_the_devices_that_may_be_leased(monkeypat
 def test_a_server_on_cuda_is_refused_where_nothing_but_the_cpu_can_be_leased(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = ("server=embedded_cuda", "arm@campaign.control=default", "arm@campaign.candidate=selection-sort")
     values = composed(*wanted, "lease.inventory=cpu")
-    for build in (True, False):  # `campaign run` and `campaign plan`
-        with pytest.raises(NoDevice, match=r"told --device cuda, and lease\.inventory=cpu finds none here"):
-            prepare(typed(values), values, build=build)
+    with pytest.raises(NoDevice, match=r"told --device cuda, and lease\.inventory=cpu finds none here"):
+        prepare(typed(values), values)
+    planned = prepare(typed(values), values, build=False)  # `campaign plan`, on a login node
+    assert "whether it runs, which this host cannot tell: arm selection-sort: its server is told --device cuda" in (
+        outlook(planned)
+    )
     monkeypatch.setattr("orchestrator.preparation.schedules.build", lambda plan, listed: {})
-    prepared(*wanted, "lease=simulated")
+    assert "unknown" not in outlook(prepared(*wanted, "lease=simulated"))
     prepared(*wanted, "lease.inventory=cpu", "lease.ray_address=somewhere:6379")  # another host's devices
 
 
