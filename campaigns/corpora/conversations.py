@@ -38,23 +38,28 @@ class Choice:
 
 
 def fixtures_from(path: Path, choice: Choice) -> tuple[Fixture, ...]:
-    """`count` of them in the file's order, named FILE-RECORD; equal files, counts and seeds choose the same."""
+    """`count` of them in the file's order, named FILE-RECORD; equal files, counts and seeds choose the same.
+
+    A prompt that a file holds twice is one: as two it would be evidence of two.
+    """
     source = Source.open(path)
-    bodies = {i: body for i in range(len(source.records)) if (body := _body(source, i, choice.turns)) is not None}
-    if len(bodies) < choice.count:
+    found = ((i, _body(source, i, choice.turns)) for i in range(len(source.records)))
+    first = {json.dumps(body, ensure_ascii=False): i for i, body in reversed([*found]) if body is not None}
+    if len(first) < choice.count:
         raise UsageError(
-            f"fixtures.file.count={choice.count}: {path} has {len(source.records)} records, and {len(bodies)} of them "
-            "can be asked: lower it, or fixtures.file.turns"
+            f"fixtures.file.count={choice.count}: {path} has {len(source.records)} records, and {len(first)} different "
+            "ones can be asked: lower it, or fixtures.file.turns"
         )
+    bodies = {i: text for text, i in first.items()}
     chosen = sorted(random.Random(choice.seed).sample(sorted(bodies), choice.count))
     name = path.name.partition(".")[0]
     return tuple(
         Fixture(
             f"{name}-{i}",
-            json.dumps(bodies[i], ensure_ascii=False),
+            bodies[i],
             choice.seeds,
             max_tokens=choice.max_tokens,
-            chat="messages" in bodies[i],
+            chat=bodies[i].startswith('{"messages"'),
         )
         for i in chosen
     )

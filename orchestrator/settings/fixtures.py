@@ -6,6 +6,7 @@ Knows no corpus, no tokenizer and no server.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,21 @@ def fixtures_of(config: Config) -> tuple[Fixture, ...]:
     for fixture in fixtures:
         check_name("the id of a fixture", fixture.id)
         _check_texts(fixture)
+    _check_different(fixtures)
     return fixtures
+
+
+def _check_different(fixtures: Sequence[Fixture]) -> None:
+    """One question under two names would be evidence of two prompts."""
+    asked: dict[tuple[str, int | None, int], str] = {}
+    for fixture in fixtures:
+        for seed in fixture.seeds:
+            other = asked.setdefault((fixture.body, fixture.max_tokens, seed), fixture.id)
+            if other != fixture.id:
+                raise UsageError(
+                    f"fixtures {other} and {fixture.id} ask the same with seed {seed}: drop one, or give it other "
+                    "seeds; repeats are campaign.pairs"
+                )
 
 
 def _check_texts(fixture: Fixture) -> None:

@@ -53,6 +53,13 @@ def test_the_choice_is_the_seeds_alone(tmp_path: Path) -> None:
     assert all(not f.chat and "prompt" in json.loads(f.body) for f in fixtures_from(path, Choice(5)))
 
 
+def test_a_prompt_that_comes_twice_is_one(tmp_path: Path) -> None:
+    path = write(tmp_path, [{"prompt": p} for p in ("a", "b", "a", "a", "c")])
+    assert [f.id for f in fixtures_from(path, Choice(3))] == ["own-0", "own-1", "own-4"]
+    with pytest.raises(UsageError, match=r"count=4: .* has 5 records, and 3 different ones can be asked"):
+        fixtures_from(path, Choice(4))
+
+
 def test_what_nobody_can_be_asked_is_passed_over(tmp_path: Path) -> None:
     records = [
         sharegpt(("gpt", "a cut beginning"), *TALK),  # its beginning goes, the rest is asked
@@ -66,7 +73,7 @@ def test_what_nobody_can_be_asked_is_passed_over(tmp_path: Path) -> None:
     ]
     path = write(tmp_path, records)
     assert [f.id for f in fixtures_from(path, Choice(2))] == ["own-0", "own-6"]
-    with pytest.raises(UsageError, match=r"count=3: .* has 8 records, and 2 of them can be asked"):
+    with pytest.raises(UsageError, match=r"count=3: .* has 8 records, and 2 different ones can be asked"):
         fixtures_from(path, Choice(3))
 
 

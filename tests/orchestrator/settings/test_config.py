@@ -202,6 +202,14 @@ def test_half_a_character_in_a_prompt_of_ones_own_is_refused_by_name(tmp_path: P
         fixtures_of(made)
 
 
+def test_one_question_under_two_names_is_refused() -> None:
+    """As evidence it would count for two prompts."""
+    twice = "fixtures.items=[{{id: a, prompt: x, seeds: [1, 2]}}, {{id: b, prompt: x, seeds: [{}]}}]"
+    with pytest.raises(UsageError, match="fixtures a and b ask the same with seed 2: drop one"):
+        fixtures_of(changed(twice.format(2)))
+    assert len(fixtures_of(changed(twice.format(3)))) == 2
+
+
 def test_key_order_of_a_body_is_kept() -> None:
     made = config("fixtures.items=[{id: z, messages: [{role: user, content: b}], seeds: [3]}]")
     [fixture] = fixtures_of(made)
