@@ -107,7 +107,7 @@ def test_a_server_on_cuda_is_refused_where_nothing_but_the_cpu_can_be_leased(mon
     with pytest.raises(NoDevice, match=r"told --device cuda, and lease\.inventory=cpu finds none here"):
         prepare(typed(values), values)
     planned = prepare(typed(values), values, build=False)  # `campaign plan`, on a login node
-    assert "whether it runs, which this host cannot tell: arm selection-sort: its server is told --device cuda" in (
+    assert "whether it runs, which this host cannot tell: arm default: its server is told --device cuda" in (
         outlook(planned)
     )
     monkeypatch.setattr("orchestrator.preparation.schedules.build", lambda plan, listed: {})
