@@ -17,6 +17,10 @@ CHECKPOINT = ROOT / "runtime/checkpoints/nano"
 ASKED = {"prompt": "Ida has 5 pears and buys 4 more.", "max_tokens": 16, "temperature": 0, "ignore_eos": True}
 
 
+# The embedded model copies it into its thoughts and again behind them.
+SEVENS = {"role": "user", "content": f"Say this again: {', '.join(str(7 * i) for i in range(1, 21))}"}
+
+
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bare") / "model"
@@ -123,10 +127,9 @@ def test_a_mode_that_is_named_alone_keeps_no_more_drafts_than_it_has() -> None:
 
 def test_sixteen_rows_are_for_those_who_ask(told: Any) -> None:
     """Request, arm, record and metrics of a second block; the answer is that of eight rows."""
-    asked = {"role": "user", "content": f"Say this again: {', '.join(str(7 * i) for i in range(1, 21))}"}
 
     def rounds(**body: Any) -> tuple[list[int], list[dict[str, Any]]]:
-        form = {"messages": [asked], "temperature": 0, "return_round_details": True, "return_token_ids": True}
+        form = {"messages": [SEVENS], "temperature": 0, "return_round_details": True, "return_token_ids": True}
         reply = told.ask("POST", "/v1/chat/completions", {**form, **body})
         assert reply.status == 200, reply.body
         return reply.json["choices"][0]["token_ids"], reply.json["metrics"]["rounds"]
@@ -154,6 +157,17 @@ def test_sixteen_rows_are_for_those_who_ask(told: Any) -> None:
     assert {entry["rows"] for entry in rounds(speculation="dflash")[1]} == {8}, "the drafter has no more"
     refused = told.ask("PUT", "/campaign/arm", {**arm, "speculation": "dflash"})
     assert refused.status == 400 and "from 1 to 7, not 15; up to 15 are for" in refused.json["error"]["message"]
+
+
+@pytest.mark.acceptance
+def test_every_token_of_sixteen_rows_is_transformers_best(told: Any, oracle_logits: Any) -> None:
+    form = {"messages": [SEVENS], "temperature": 0, "return_token_ids": True, "return_round_details": True}
+    drafting = {"speculation": "lookup", "num_speculative_tokens": 15}
+    reply = told.ask("POST", "/v1/chat/completions", {**form, **drafting}).json
+    tokens = reply["choices"][0]["token_ids"]
+    assert max(entry["accepted"] for entry in reply["metrics"]["rounds"]) == 15
+    for token, row in zip(tokens, oracle_logits(reply["prompt_token_ids"], tokens), strict=True):
+        assert row[token] > row.max() - 1e-3
 
 
 @pytest.mark.parametrize(
