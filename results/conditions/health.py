@@ -122,6 +122,11 @@ def missing_notes(
             "fewer than three startups of comparable A/A campaigns: the noise floor is the campaign's own half width "
             "or its resolution",
         ),
+        (
+            _seeds_in_vain(counted, plan),
+            "at temperature 0 a seed decides nothing: a prompt that was asked with several is repeated, and the bound "
+            "on mismatches takes each seed for another prompt",
+        ),
         (bool(_odd(plan)), f"K = {plan['pairs']} is odd: the arms were not first equally often"),
         (len(made) > 1, "startups made different random weights from one declaration: they do not measure one model"),
         (
@@ -130,6 +135,11 @@ def missing_notes(
         ),
     )
     return tuple(sentence for holds, sentence in checks if holds and (len(counted) or "A/A" in sentence))
+
+
+def _seeds_in_vain(counted: pd.DataFrame, plan: Mapping[str, Any]) -> bool:
+    sent = counted.sent_seed.fillna(counted.seed).groupby(counted.fixture).nunique()
+    return not plan["sampling"]["temperature"] and bool((sent > 1).any())
 
 
 def started_alike(plan: Mapping[str, Any], lives: Sequence[Life]) -> str:

@@ -136,6 +136,14 @@ def test_fresh_seeds_ask_for_each_once(ram):
     assert found.determinism[0].n_prompts == 6 and found.determinism[0].n_repeated == 0
 
 
+def test_seeds_that_decide_nothing_are_told_where_they_count_as_prompts(ram):
+    greedy = {"sampling": Sampling(temperature=0.0)}
+    for number, (changed, told) in enumerate([({**greedy, "seeds": Seeds.FRESH}, 1), (greedy, 0), ({}, 0)]):
+        plan = replace(LIVES, startups=1, **changed)
+        found, _ = measured(ram / f"s{number}", plan, World(plan, ()))
+        assert sum("at temperature 0 a seed decides nothing" in note for note in found.missing) == told
+
+
 def test_without_a_memory_nothing_is_told(ram):
     found, text = measured(ram / "s", LIVES, World(LIVES, (), slower=0.95, cold=3.0))
     assert found.verdict is Verdict.FASTER and "answered before" not in text
