@@ -134,18 +134,21 @@ def _remembered(run: Callable[..., None], connection: Any, revision: str = "head
         connection.exec_driver_sql(statement)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """A tenth of the suite's time went into walks over the same million objects, and a fifth of the collection's."""
-    gc.enable()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        gc.enable()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """A shell in the background makes its children ignore ctrl-C, and nohup a hang-up; some tests send either."""
-    gc.disable()  # until everything is collected
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.pluginmanager.register(Seconds(config))

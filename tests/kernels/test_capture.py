@@ -202,20 +202,20 @@ def test_captures_of_two_threads_follow_one_another(driver: Driver) -> None:
 
     def slow() -> None:
         inside.set()
-        proceed.wait(10)
+        proceed.wait(60)
 
     first = threading.Thread(target=lambda: graphs.append(capture(slow)[0]))
     first.start()
-    inside.wait(10)
+    inside.wait(60)
     second = threading.Thread(target=second_capture)
     second.start()
-    waits.wait(10)
+    waits.wait(60)
     leave_cycle(Graph())
     while not module._GIVEN_UP:
         gc.collect()  # does nothing while the other thread's collection is under way
     while driver.alive < 3:
         time.sleep(0.001)  # until the second waits for its turn
     proceed.set()
-    first.join(10)
-    second.join(10)
+    first.join(60)
+    second.join(60)
     assert len(graphs) == 2 and driver.alive == 2 and gc.isenabled()

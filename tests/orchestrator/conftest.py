@@ -75,7 +75,7 @@ class ScriptedServer:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(5)
+        self._thread.join(60)
         self._connection.close()
 
     def _accept(self) -> None:
@@ -138,7 +138,7 @@ class ScriptedServer:
 def _await_read(connection: socket.socket) -> None:
     """Until the peer's receive queue is empty: only then does the next event come in a recv of its own."""
     ends = f":{connection.getpeername()[1]:04X}", f":{connection.getsockname()[1]:04X}"
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         fields = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
         queues = [field[4] for field in fields if field[1].endswith(ends[0]) and field[2].endswith(ends[1])]

@@ -109,13 +109,13 @@ def test_a_person_ends_all_of_them_after_their_block(world: World, tmp_path: Pat
 
 def test_the_keyboard_halts_them_and_waits_for_their_end(world: World) -> None:
     ended: list[int] = []
-    begun = threading.Barrier(3, timeout=10)
+    begun = threading.Barrier(3, timeout=60)
 
     def run(startup: int) -> None:
         begun.wait()
         if startup == 0:
             raise KeyboardInterrupt
-        assert world.stopping.halted.wait(10)
+        assert world.stopping.halted.wait(60)
         ended.append(startup)
         raise NotNeeded
 

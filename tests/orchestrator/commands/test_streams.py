@@ -110,7 +110,9 @@ def test_what_takes_its_time_is_told_in_lines_or_in_the_bar(monkeypatch: pytest.
         view = View(Console(file=out, force_terminal=terminal, width=120), PLAN)
         with view.shown():
             view.doing("starting Ray: some ten seconds")
-            time.sleep(0.15 * terminal)  # the bar is drawn ten times a second
+            until = time.monotonic() + 60 * terminal  # the bar is drawn ten times a second
+            while "starting Ray: some ten seconds" not in out.getvalue() and time.monotonic() < until:
+                time.sleep(0.01)
         assert "starting Ray: some ten seconds" in out.getvalue()
 
 

@@ -101,10 +101,15 @@ def test_more_than_there_are(host: Host) -> None:
 
 def test_waiting_ends_when_the_holder_leaves(host: Host) -> None:
     held = host.lease(LeasePlan(indices=(0,)))
-    threading.Timer(0.5, host.release, [held]).start()
-    before = time.monotonic()
-    taken = host.acquire(held.devices, wait_s=20.0)
-    assert 0.3 < time.monotonic() - before < 10.0
+    left = threading.Event()
+
+    def leave() -> None:
+        left.set()
+        host.release(held)
+
+    threading.Timer(0.5, leave).start()
+    taken = host.acquire(held.devices, wait_s=200.0)
+    assert left.is_set()
     close_all(taken.fds)
 
 
@@ -112,14 +117,14 @@ def test_picking_waits_only_while_it_can_help(host: Host) -> None:
     held = host.lease(LeasePlan(count=3))
     threading.Timer(0.6, host.release, [held]).start()
     told: list[str] = []
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 200.0
     assert pick_patiently(host.folder, host.inventory, LeasePlan(count=2), deadline, idle=True, on_wait=told.append)
     assert len(told) == 1 and "is held by campaign c0ffee" in told[0]
     host.set(processes={0: [99], 1: [99], 2: [99]})
     before = time.monotonic()
     with pytest.raises(NoDevice, match="only 0 of 3 devices can be had"):
-        pick_patiently(host.folder, host.inventory, LeasePlan(count=1), time.monotonic() + 20.0, idle=True)
-    assert time.monotonic() - before < 5.0
+        pick_patiently(host.folder, host.inventory, LeasePlan(count=1), time.monotonic() + 200.0, idle=True)
+    assert time.monotonic() - before < 60.0
 
 
 def test_a_foreign_process_keeps_a_lease_away(host: Host) -> None:
@@ -180,7 +185,7 @@ def test_a_surviving_process_marks_the_device_until_it_is_gone(host: Host, sleep
     with pytest.raises(NoDevice, match=rf"still has process {sleeper.pid} of campaign c0ffee"):
         host.lease(LeasePlan(indices=(0,)))
     os.kill(sleeper.pid, 9)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while identify(sleeper.pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     close_all(host.lease(LeasePlan(indices=(0,))).fds)

@@ -29,7 +29,7 @@ time.sleep(600)
 """
 
 
-def eventually(condition: Callable[[], object], within_s: float = 10.0) -> bool:
+def eventually(condition: Callable[[], object], within_s: float = 60.0) -> bool:
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:

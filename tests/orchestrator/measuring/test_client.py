@@ -38,7 +38,7 @@ def is_running(pid: int) -> bool:
 
 
 def await_end(pid: int) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not is_running(pid)

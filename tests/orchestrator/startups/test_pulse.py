@@ -32,11 +32,14 @@ def test_a_head_is_lost_when_it_has_been_silent_for_long() -> None:
 
 def test_an_actor_that_hears_nobody_ends_its_process_and_one_that_does_lives() -> None:
     script = (
-        "import time; from orchestrator.startups import pulse\n"
-        "pulse.SILENCE_S, pulse.BEAT_S = 0.3, 0.1\n"
+        "import time, types; from orchestrator.startups import pulse\n"
+        "now = [0.0]\n"
+        "pulse.time = types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: time.sleep(0.01))\n"
         "heard = pulse.Heard()\n"
-        "for _ in range(10): time.sleep(0.1); heard.beat()\n"
-        "print('alive', flush=True); time.sleep(60)\n"
+        "for _ in range(10):\n"
+        "    now[0] += 0.9 * pulse.SILENCE_S; time.sleep(0.05); heard.beat()\n"
+        "print('alive', flush=True)\n"
+        "now[0] += 1.1 * pulse.SILENCE_S; time.sleep(60)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stdout) == (1, "alive\n")

@@ -48,7 +48,7 @@ def make_plan(
 ) -> CampaignPlan:
     control, candidate = SAME if mode is StartupMode.SWITCH else DIFFERENT
     command = (sys.executable, str(SMALL_SERVER), "{port}", *options)
-    values: dict[str, Any] = {"command": command, "stop_grace_s": 0.3, "ready_timeout_s": 20.0, **(server or {})}
+    values: dict[str, Any] = {"command": command, "stop_grace_s": 0.3, "ready_timeout_s": 60.0, **(server or {})}
     return CampaignPlan(
         name="test",
         control=control,
@@ -175,14 +175,14 @@ def test_a_device_in_use_names_its_campaign(stand: StandMaker) -> None:
 
 
 def test_a_server_that_exits_is_reported_at_once(stand: StandMaker) -> None:
-    it = stand("--exit", "7", server={"ready_timeout_s": 60.0})
+    it = stand("--exit", "7", server={"ready_timeout_s": 200.0})
     it.acquire((), 0.0)
     before = time.monotonic()
     with pytest.raises(
         ServerFailed, match=r"exited with code 7; see .*server.log. Its log ends:\nweights are being read"
     ):
         it.start()
-    assert time.monotonic() - before < 30.0
+    assert time.monotonic() - before < 60.0
 
 
 def test_a_server_that_is_not_ready_in_time(stand: StandMaker) -> None:
@@ -217,7 +217,7 @@ def test_the_first_of_a_pair_is_kept_when_the_second_fails(stand: StandMaker) ->
 
 
 def test_stop_ends_a_request_in_flight(stand: StandMaker, tmp_path: Path) -> None:
-    it = stand("--stubborn", "--daemon", str(tmp_path / "daemon"), "--token-pause", "30")
+    it = stand("--stubborn", "--daemon", str(tmp_path / "daemon"), "--token-pause", "200")
     block = ready(it)
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(it.run(block.steps[:2], 6, 1)))
@@ -225,8 +225,8 @@ def test_stop_ends_a_request_in_flight(stand: StandMaker, tmp_path: Path) -> Non
     time.sleep(0.3)
     before = time.monotonic()
     end = it.stop()
-    thread.join(10)
-    assert time.monotonic() - before < 15.0
+    thread.join(60)
+    assert time.monotonic() - before < 60.0
     assert end.survivors == () and gone(int((tmp_path / "daemon").read_text()))
     [[request]] = answers
     assert request.reasons == (Reason.SERVER_DIED,)
@@ -252,9 +252,9 @@ def test_stop_waits_for_no_server_of_others(stand: StandMaker, tmp_path: Path, h
 
         thread = threading.Thread(target=measure)
         thread.start()
-        assert asked.wait(10)
+        assert asked.wait(60)
         it.stop()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive() and len(ended) == 1
 
 
@@ -322,12 +322,12 @@ def test_an_attached_server_is_measured_and_left_alone(stand: StandMaker, tmp_pa
 
 
 def test_a_server_hears_term_first(stand: StandMaker) -> None:
-    it = stand(server={"stop_grace_s": 20.0})
+    it = stand(server={"stop_grace_s": 200.0})
     ready(it)
     [server] = it.servers
     before = time.monotonic()
     it.stop()
-    assert time.monotonic() - before < 10.0
+    assert time.monotonic() - before < 60.0
     assert server.tree is not None and server.tree.exit_code == -signal.SIGTERM
 
 

@@ -64,7 +64,7 @@ class Site:
         self, path: str, method: str = "GET", body: str | None = None, **headers: str
     ) -> tuple[int, str, dict[str, str]]:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request(method, path, body, sent)
             answer = connection.getresponse()
             return answer.status, answer.read().decode(), {k.lower(): v for k, v in answer.getheaders()}
@@ -89,7 +89,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         thread.start()
         yield Site(path, port)
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 class Tags(HTMLParser):
@@ -263,7 +263,7 @@ def test_a_running_campaign_is_told_as_it_goes_on_and_can_be_stopped(
         told = capsys.readouterr().out
         assert re.search(r"startup 1 of 3, about 42 s left; newest: pair startup 1, first ", told)
         assert told.endswith("  startup-0-1/server.log:\n    loading weights\n    <b>ready</b>\n")
-        with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=20)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)) as connection:
             connection.request("GET", f"/campaign/{name}/events")
             stream = connection.getresponse()
             assert stream.getheader("Content-Type", "").startswith("text/event-stream")

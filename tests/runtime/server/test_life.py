@@ -20,7 +20,7 @@ CHECKPOINT = ROOT / "runtime/checkpoints/nano"
 PLAIN = "/v1/completions"
 
 
-def gone(pid: int, within_s: float = 15.0) -> bool:
+def gone(pid: int, within_s: float = 60.0) -> bool:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if not Path(f"/proc/{pid}").exists() or state(pid) == "Z":

@@ -159,10 +159,16 @@ def test_a_client_that_leaves_frees_the_engine(server: Any) -> None:
     assert float(aborted.split()[-1]) >= 2, with_stream
 
 
+def until(server: Any, what: str, count: int) -> None:
+    """That many requests are `running` or `waiting`; fails by the test's own time limit."""
+    while samples(server)[f"vllm:num_requests_{what}"] != count:
+        time.sleep(0.02)
+
+
 def leave_without_streaming(server: Any, body: dict[str, Any]) -> None:
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
         connection.request("POST", PLAIN, json.dumps(body))
-        time.sleep(0.3)
+        until(server, "running", 1)
 
 
 def test_a_full_queue_answers_429(server: Any) -> None:
@@ -171,9 +177,9 @@ def test_a_full_queue_answers_429(server: Any) -> None:
     next(events)
     order: list[str] = []
     waiting = [threading.Thread(target=ask_and_note, args=(server, name, order)) for name in ("first", "second")]
-    for thread in waiting:
+    for n, thread in enumerate(waiting, 1):
         thread.start()
-        time.sleep(0.3)
+        until(server, "waiting", n)
     refused = server.ask("POST", PLAIN, {"prompt": "a", "max_tokens": 1})
     assert refused.status == 429 and refused.json["error"]["type"] == "rate_limit_error"
     events.close()
