@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
@@ -207,8 +208,7 @@ def mean_startups(found: Sequence[Mapping[int, float]]) -> dict[int, float]:
 
 def pair_effects(admissible: pd.DataFrame, source: Source) -> list[PairEffect]:
     """The effects of pairs that have a time in both arms, in the order of running (`exactness.compare.effect`)."""
-    turn = admissible[["control_position", "candidate_position"]].min(axis=1)
-    timed = admissible.assign(turn=turn).dropna(subset=source.effect_column)
-    timed = timed.sort_values(["startup", "turn"], kind="stable")
-    columns = zip(timed.startup, timed[source.effect_column], timed.control_first, strict=True)
-    return [PairEffect(int(startup), float(delta), bool(first)) for startup, delta, first in columns]
+    names = ("startup", "control_position", "candidate_position", source.effect_column, "control_first")
+    rows = zip(*(admissible[name].tolist() for name in names), strict=True)
+    timed = [(startup, min(one, other), delta, first) for startup, one, other, delta, first in rows if delta == delta]
+    return [PairEffect(int(s), float(delta), bool(first)) for s, _, delta, first in sorted(timed, key=itemgetter(0, 1))]

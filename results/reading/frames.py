@@ -159,7 +159,7 @@ def _taken(values: Column, rows: Column) -> Column:
 
 def pairs_before(reader: Reader, campaign_id: str) -> pd.DataFrame:
     """`exactness` and `reasons` of the pairs of older block attempts."""
-    return pd.read_sql(_EXACTNESS_BEFORE, reader.connection, params={"campaign": campaign_id})
+    return pd.DataFrame(_columns(reader, _EXACTNESS_BEFORE, campaign_id))
 
 
 def _effects(pairs: Mapping[str, Column], source: str, methodology: int) -> Column:

@@ -58,6 +58,7 @@ _UNDECIDED = frozenset(
 
 # The first rounds after a prompt are slower than those that follow: a level of so few is none of a steady decode.
 _FEW_ROUNDS = 4
+_COUNTS = ["role", "accepted_sha256", "n_rounds", "n_q1_steps", "completion_tokens"]
 _OF_PAIRS = frozenset({Reason.FIRST_CHUNKS_DIFFER, Reason.CLOCK_MISMATCH})
 
 
@@ -167,7 +168,7 @@ def summarise(reader: Reader, campaign_id: str, memory: Memory | None = None) ->
     pasts = pasts_of(reader, campaign_id, entering, memory)
     parts, judged = _judged(campaign, rows, requests, setting, pasts, load)
     required = _required(plan, measured)
-    failed = _failed(pairs)
+    failed, roles_failed = _failed(pairs), measured.role[_failed(measured)].tolist()
     groups = tuple(build(name, of, judged.fixtures[name], setting) for name, of in parts.items())
     return Summary(
         campaign=campaign,
@@ -184,7 +185,7 @@ def summarise(reader: Reader, campaign_id: str, memory: Memory | None = None) ->
         n_pairs=len(pairs),
         n_exact_pairs=int((exact(pairs) & ~failed).sum()),
         n_failed_pairs=int(failed.sum()),
-        n_failed_requests={role.value: int(_failed(measured[measured.role == role.value]).sum()) for role in Role},
+        n_failed_requests={role.value: roles_failed.count(role.value) for role in Role},
         n_admissible_pairs=int(pairs.admissible.sum()),
         exclusions=_exclusions(pairs),
         schedules=arm_routes(reader, campaign_id, plan),
@@ -245,7 +246,7 @@ def _with_holm(groups: tuple[Group, ...]) -> tuple[Group, ...]:
 
 def _required(plan: Mapping[str, Any], measured: pd.DataFrame) -> Exactness:
     """The plan's, or E3 where it was enough for every pair (`exactness.compare.required_level`)."""
-    counted = measured[measured.admissible & (measured.n_rounds > 0)]
+    counted = measured.loc[measured.admissible & (measured.n_rounds > 0), _COUNTS]
     roles = [rows for _, rows in counted.groupby("role")]
     silent = [rows for rows in roles if rows.accepted_sha256.isna().all()]
     narrow = all((rows.n_rounds + rows.n_q1_steps >= rows.completion_tokens - 1).all() for rows in silent)

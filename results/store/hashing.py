@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 _FIRST_COLUMNS = 14  # of version 1
 _NOT_HASHED = frozenset({"id", "row_sha256", "request_id"})
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def canonical_json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def row_sha256(row: Mapping[str, Any]) -> str:

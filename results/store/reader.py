@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, RowMapping, Table, select, text
+from sqlalchemy import Connection, RowMapping, Select, Table, bindparam, select, text
 from sqlalchemy.exc import DBAPIError
 
 from campaigns.errors import IdentityMismatch, UsageError
@@ -77,6 +78,13 @@ class StoredRequest:
     request_id: int
     request: Request
     superseded: bool
+
+
+@cache
+def _select(table: Table, order: str, *, whole: bool) -> Select[Any]:
+    """Made once: SQLAlchemy takes longer to build a question than SQLite to answer it."""
+    query = select(table).order_by(table.c[order])
+    return query if whole else query.where(table.c.campaign_id == bindparam("campaign"))
 
 
 class Reader:
@@ -267,10 +275,8 @@ class Reader:
         return [decode(kind, row) for row in self._rows(table, campaign_id, order)]
 
     def _rows(self, table: Table, campaign_id: str | None, order: str) -> Sequence[RowMapping]:
-        query = select(table).order_by(table.c[order])
-        if campaign_id is not None:
-            query = query.where(table.c.campaign_id == campaign_id)
-        return self.connection.execute(query).mappings().all()
+        query = _select(table, order, whole=campaign_id is None)
+        return self.connection.execute(query, {"campaign": campaign_id}).mappings().all()
 
     def _current(self, connection: Connection) -> Connection:
         """The connection itself, or one to a migrated copy where the store is older."""

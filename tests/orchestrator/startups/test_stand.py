@@ -193,9 +193,9 @@ def test_a_server_that_is_not_ready_in_time(stand: StandMaker) -> None:
 
 
 def test_a_wrong_ready_path_is_told_by_its_status(stand: StandMaker) -> None:
-    it = stand(server={"ready_timeout_s": 2.0, "ready_path": "/nowhere"})
+    it = stand(server={"ready_timeout_s": 5.0, "ready_path": "/nowhere"})
     it.acquire((), 0.0)
-    with pytest.raises(ServerFailed, match=r"/nowhere was not ready within 2 s \(HTTP 404\)"):
+    with pytest.raises(ServerFailed, match=r"/nowhere was not ready within 5 s \(HTTP 404\)"):
         it.start()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import resource
+import select
 import socket
 import subprocess
 import time
@@ -32,13 +33,13 @@ def held(serving: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) 
 
 def curl(server: Any, *words: str, path: str = "/health") -> tuple[int, str]:
     url = f"http://127.0.0.1:{server.port}{path}"
-    command = ["curl", "-s", "--max-time", "20", "-w", "\n%{http_code}", *words, url]
+    command = ["curl", "-s", "--max-time", "60", "-w", "\n%{http_code}", *words, url]
     body, _, status = subprocess.run(command, capture_output=True, text=True).stdout.rpartition("\n")
     return int(status), body
 
 
 def dial(server: Any) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    return socket.create_connection(("127.0.0.1", server.port), timeout=60)
 
 
 def all_of(connection: socket.socket) -> bytes:
@@ -73,10 +74,20 @@ def test_a_header_or_body_that_does_not_come_is_given_up(held: Any) -> None:
 
 
 def test_connections_are_bounded_and_given_back(held: Any) -> None:
+    while (found := idle_connections(held)) is None:  # a busy machine was slower than the header's second
+        time.sleep(1)
+    assert found == ([False] * 24, [True] * 16)
+    assert held.ask("GET", "/health").status == 200
+
+
+def idle_connections(server: Any) -> tuple[list[bool], list[bool]] | None:
+    """Of the first 24 and of 16 more, which were refused; None where the first may have been given up meanwhile."""
     with contextlib.ExitStack() as stack:
-        idle = [stack.enter_context(dial(held)) for _ in range(40)]
-        refused = [connection for connection in idle if b" 503 " in all_of(connection)[:16]]
-        assert len(refused) == 16 and held.ask("GET", "/health").status == 200
+        begun = time.monotonic()
+        idle = [stack.enter_context(dial(server)) for _ in range(40)]
+        more = [b" 503 " in all_of(connection)[:16] for connection in idle[24:]]
+        told, _, _ = select.select(idle[:24], [], [], 0)
+        return ([one in told for one in idle[:24]], more) if time.monotonic() - begun < 1 else None
 
 
 @pytest.mark.parametrize(
@@ -123,7 +134,7 @@ def test_memory_of_large_bodies_is_given_back(held: Any) -> None:
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(held.ask, "POST", "/tokenize", body) for _ in range(4)]
     assert {each.result().status for each in asked} == {200}
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while resident_mib(held) > before + 40 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert resident_mib(held) <= before + 40

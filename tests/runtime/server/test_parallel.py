@@ -102,7 +102,7 @@ def test_a_rank_that_stands_still_ends_the_server_with_a_sentence(start: Any, op
         os.kill(pids[1], signal.SIGSTOP)
         said = list(events)
         assert "error" in said[-2] and said[-1] == "[DONE]" and len(expected) == 60
-        assert parallel.process.wait(timeout=30) == 1
+        assert parallel.process.wait(timeout=60) == 1
         said = re.search(r"rank 1 (in pub|has given).* stands still or is gone", parallel.log.read_text())
         assert said, parallel.log.read_text()
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -117,7 +117,7 @@ def test_a_dead_rank_fails_the_request_and_the_server(start: Any, options: Any) 
         os.kill(pids[1], signal.SIGKILL)
         said = list(events)
         assert "error" in said[-2] and said[-1] == "[DONE]"
-        assert parallel.process.wait(timeout=30) == 1
+        assert parallel.process.wait(timeout=60) == 1
 
 
 def test_a_size_that_does_not_divide_is_refused() -> None:
