@@ -105,7 +105,11 @@ def missing_notes(
     checks = (
         (bool(lacks), f"the server offers no {', '.join(lacks)} (docs/adapters.md says what follows)"),
         (counted.cached_tokens.isna().any(), "cached_tokens was not reported: a prefix-cache hit would go unseen"),
-        (counted.token_sha256.isna().any(), "token ids were not returned: equality rests on the text (E1)"),
+        (
+            counted.token_sha256.isna().any(),
+            "token ids were not returned: equality rests on the text (E1), and every count of tokens on the usage "
+            "alone, which a proxy may make up",
+        ),
         (
             counted.engine_decode_ns.isna().any(),
             "engine times were not reported: rounds are told by the client's clock",
